@@ -1,0 +1,100 @@
+"""What daemon and engine say to each other over the link: MessagePack, length-prefixed.
+
+Daemon → engine: one frame holds a list of :data:`Command`. Engine → daemon: one frame holds one
+:data:`Report`; while it serves, one :class:`Step` per step.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pagedd.core.events import Stats, StepEvents
+from pagedd.core.request import Request
+
+
+class EngineConfig(Struct, frozen=True, kw_only=True):
+    """What the engine needs to know; ``None`` means that the engine chooses. Sizes in bytes."""
+
+    model: str
+    load_format: str = "auto"  # "auto" or "dummy"
+    dtype: str = "auto"
+    device: str = "auto"
+    threads: int | None = None
+    seed: int | None = None
+    page_size: int | None = None
+    num_pages: int | None = None
+    kv_cache_memory: int | None = None
+    gpu_memory_utilization: float = 0.9
+    prefix_cache: bool = True
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    max_queue: int = 1024
+
+
+class Submit(Struct, tag="submit", frozen=True):
+    request: Request
+
+
+class CancelRequest(Struct, tag="cancel", frozen=True):
+    """The client cancelled or is gone. Answered by ``Finished`` unless the request has ended."""
+
+    handle: int
+
+
+class EndChoice(Struct, tag="end_choice", frozen=True):
+    """A stop string was found: the choice needs no more tokens. No answer if it has ended."""
+
+    handle: int
+    index: int
+
+
+class Shutdown(Struct, tag="shutdown", frozen=True):
+    """Finish the step and exit with 0."""
+
+
+Command = Submit | CancelRequest | EndChoice | Shutdown
+
+
+class Loading(Struct, tag="loading", frozen=True):
+    """Progress of the load: ``fraction`` of ``phase``, 0 to 1."""
+
+    phase: str
+    fraction: float
+
+
+class Ready(Struct, tag="ready", frozen=True, kw_only=True):
+    """The engine serves. ``text_dir`` holds what the daemon's tokenizer needs."""
+
+    model: str  # display name
+    text_dir: str
+    device: str
+    dtype: str
+    vocab_size: int
+    max_model_len: int
+    page_size: int
+    num_pages: int
+    num_host_pages: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    eos_ids: tuple[int, ...]
+    notes: tuple[str, ...]  # sentences for the log: memory sum, lowered limits, backends refused
+
+
+class Step(Struct, tag="step", frozen=True):
+    """Events and counters after one step; ``phases`` in seconds: plan, build, execute, sample, commit."""
+
+    events: StepEvents
+    stats: Stats
+    phases: dict[str, float]
+
+
+class Fatal(Struct, tag="fatal", frozen=True):
+    """The engine cannot go on; ``usage`` if the person who started it must change something."""
+
+    code: str
+    message: str
+    usage: bool = False
+
+
+Report = Loading | Ready | Step | Fatal
