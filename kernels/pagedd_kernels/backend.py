@@ -1,0 +1,163 @@
+"""The operations a backend offers, and which backend serves a device.
+
+Backends are tried in the order of ``BACKENDS``. One that cannot serve says why in a sentence, and
+the reasons travel with the choice, so that a slow fallback is never silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from pagedd_kernels.inputs import PagedInputs
+
+
+class Backend(Protocol):
+    """Every operation of a decoder step over the paged cache.
+
+    The cache is ``[num_pages, layers, 2, kv_heads, page_size, head_dim]`` (2: keys, values) in the
+    activations' dtype. All arithmetic is float32 inside, rounded once when it is stored.
+    """
+
+    name: str
+
+    def kv_write(
+        self,
+        qkv: Tensor,
+        cache: Tensor,
+        layer: int,
+        inputs: PagedInputs,
+        *,
+        rope: Tensor | None,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        """Normalise and rotate queries and keys in place, then write keys and values.
+
+        ``qkv [tokens, (heads + 2·kv_heads)·head_dim]``: a row is query heads, key heads, value
+        heads. ``q_norm``/``k_norm [head_dim]``: RMS norm of each head first. ``rope [tokens,
+        rope_dim]`` float32: cosines in the first half, sines in the second, dimension i paired with
+        i + rope_dim/2, the dimensions from rope_dim on left alone. A row whose slot is -1 is not
+        written. Returns the queries, a view ``[tokens, heads, head_dim]`` of ``qkv``.
+        """
+        ...
+
+    def paged_attention(
+        self,
+        q: Tensor,
+        cache: Tensor,
+        layer: int,
+        inputs: PagedInputs,
+        *,
+        scale: float,
+        window: int = 0,
+    ) -> Tensor:
+        """Causal attention of each row over its sequence's pages.
+
+        ``q [tokens, heads, head_dim]`` (last dimension dense) → ``[tokens, heads·head_dim]``. With
+        ``window`` w > 0 the query at position p sees the keys p-w+1 … p. A sequence of length 0
+        (padding) gives zeros; rows beyond ``cu_seqlens[-1]`` hold any value.
+        """
+        ...
+
+    def page_copy(self, cache: Tensor, pairs: Tensor) -> None:
+        """Copy whole pages: ``pairs [n, 2]`` int64 of (source, destination), no page in both."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """``x / sqrt(mean(x²) + eps) · weight`` over the last dimension."""
+        ...
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """``residual += x`` in place, then the RMS norm of it."""
+        ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """``[tokens, 2·ffn]`` → ``silu(first half) · second half``, ``[tokens, ffn]``."""
+        ...
+
+    def linear(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """A function ``x [rows, in] → [rows, out]`` for ``weight [out, in]``, packed as it likes.
+
+        The caller gives the weight away: the backend may keep another form of it alone.
+        """
+        ...
+
+
+class BackendClass(Protocol):
+    """What the registry needs of a backend's class."""
+
+    def __call__(self) -> Backend: ...
+
+    def unavailable(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why this backend cannot serve, in one sentence without a full stop; None if it can."""
+        ...
+
+
+class Entry(NamedTuple):
+    """A backend of the registry, imported only when it is asked."""
+
+    name: str
+    module: str
+    attribute: str
+    devices: frozenset[str]  # device types it is chosen for when no backend is named
+
+    def load(self) -> BackendClass | str:
+        """The class, or why it cannot be imported."""
+        try:
+            return cast(BackendClass, getattr(import_module(self.module), self.attribute))
+        except ImportError as error:
+            return f"cannot be imported: {error}"
+
+
+BACKENDS: tuple[Entry, ...] = (
+    Entry("triton", "pagedd_kernels.triton_.backend", "TritonBackend", frozenset({"cuda"})),
+    Entry("cpu", "pagedd_kernels.cpu.backend", "CpuBackend", frozenset({"cpu"})),
+    Entry("torch", "pagedd_kernels.reference", "TorchBackend", frozenset({"cuda", "cpu"})),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The backend chosen, and (name, reason) of each one preferred to it that refused."""
+
+    backend: Backend
+    refused: list[tuple[str, str]]
+
+
+def select_backend(device: torch.device, dtype: torch.dtype, name: str = "auto") -> Selection:
+    """The best backend for activations of ``dtype`` on ``device``, or the one named.
+
+    Raises ValueError when the backend named is unknown or refuses, and when none can serve.
+    """
+    names = [entry.name for entry in BACKENDS]
+    if name != "auto" and name not in names:
+        raise ValueError(f"unknown kernel backend {name!r}: one of auto, {', '.join(names)}")
+    refused: list[tuple[str, str]] = []
+    for entry in BACKENDS:
+        if name not in ("auto", entry.name):
+            continue
+        chosen = _try(entry, device, dtype, named=name == entry.name)
+        if not isinstance(chosen, str):
+            return Selection(chosen, refused)
+        if name == entry.name:
+            raise ValueError(f"kernel backend {name!r} cannot serve: {chosen}")
+        refused.append((entry.name, chosen))
+    reasons = "; ".join(f"{refuser}: {reason}" for refuser, reason in refused)
+    raise ValueError(f"no kernel backend serves {dtype} on {device} ({reasons})")
+
+
+def _try(entry: Entry, device: torch.device, dtype: torch.dtype, *, named: bool) -> Backend | str:
+    """An instance of the backend, or the reason it refuses."""
+    if not named and device.type not in entry.devices:
+        return f"serves {' and '.join(sorted(entry.devices))} devices, not {device.type}"
+    loaded = entry.load()
+    if isinstance(loaded, str):
+        return loaded
+    return loaded.unavailable(device, dtype) or loaded()
