@@ -1,0 +1,44 @@
+# make demo    everything from nothing: venv, model, daemon, one streamed answer, status, stop
+# make test    the suite            make check   linters, types, import contracts, manuals
+# make slow    the long tests       make gpu     the tests that need a CUDA device
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Several versions of torch fit; the pinned one is the small CPU build where no GPU is meant.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check slow gpu clean
+.DELETE_ON_ERROR:
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pagedd needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	# torch first: an open range would bring a CUDA build of several gigabytes
+	$(PIP) install "$$(grep ^torch== constraints.txt)"
+	$(PIP) install --constraint constraints.txt --editable . $$($(BIN)/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"])')
+	touch $@
+
+demo: $(VENV)/ready
+	@$(BIN)/python -m pagedd.cli.demo
+
+test: $(VENV)/ready
+	$(BIN)/pagedd pull smollm2-135m-instruct
+	$(BIN)/python -m pytest
+
+slow: $(VENV)/ready
+	$(BIN)/python -m pytest -m slow
+
+gpu: $(VENV)/ready
+	$(BIN)/python -m pytest -m gpu
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if command -v mandoc >/dev/null; then mandoc -T lint -W warning man/*.[157]; \
+	  else echo 'mandoc is not installed: the manuals are not linted'; fi
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,86 @@
+"""Carries a step plan out on a device: plan → tensors → forward → token ids."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pagedd.core.plan import Chunk, StepPlan, StepResult
+from pagedd.models.load import LoadedModel
+from pagedd.runtime.batch import Batch
+from pagedd.runtime.sampler import Sampler
+
+
+class Runner:
+    """Owns the KV cache, the persistent batch and the sampler of one model.
+
+    ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype.
+    ``phases`` holds the seconds that the last step spent in build, execute and sample.
+    """
+
+    def __init__(self, loaded: LoadedModel, cache: Tensor, batch: Batch, sampler: Sampler) -> None:
+        self.model = loaded.model
+        self.backend = loaded.backend
+        self.cache = cache
+        self.batch = batch
+        self.sampler = sampler
+        self.phases: dict[str, float] = {}
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Leave, copy, join, grow, compute, sample: in the order of the plan's fields."""
+        began = perf_counter()
+        self._rearrange(plan)
+        inputs = self.batch.build(plan.chunks)
+        built = perf_counter()
+        hidden = self.model.forward(inputs.token_ids, inputs.paged, self.cache, inputs.prompt_lens)
+        slots, rows = _sampled_rows(plan.chunks)
+        if not slots:
+            self.phases = {"build": built - began, "execute": perf_counter() - built, "sample": 0.0}
+            return StepResult(())
+        logits = self.model.logits(_select(hidden, rows))
+        executed = perf_counter()
+        counts = self.batch.num_tokens[slots]
+        sampled = self.sampler.sample(logits, slots, counts)
+        drawn = np.fromiter((s.token for s in sampled), dtype=np.int64, count=len(sampled))
+        self.batch.append(np.array(slots, dtype=np.int64), np.maximum(drawn, 0))
+        self.phases = {
+            "build": built - began,
+            "execute": executed - built,
+            "sample": perf_counter() - executed,
+        }
+        return StepResult(tuple(sampled))
+
+    def _rearrange(self, plan: StepPlan) -> None:
+        for slot in plan.leave:
+            self.sampler.leave(slot)
+        if plan.copies:
+            pairs = torch.tensor(plan.copies, dtype=torch.int64, device=self.cache.device)
+            self.backend.page_copy(self.cache, pairs)
+        for join in plan.join:
+            self.batch.join(join)
+            self.sampler.join(join)
+        for grow in plan.grow:
+            self.batch.grow(grow)
+
+
+def _sampled_rows(chunks: tuple[Chunk, ...]) -> tuple[list[int], list[int]]:
+    """For every drawing slot, in plan order: the slot, and the row whose logits it draws from."""
+    slots: list[int] = []
+    rows: list[int] = []
+    end = 0
+    for chunk in chunks:
+        end += chunk.length
+        for slot in chunk.samples:
+            slots.append(slot)
+            rows.append(end - 1)
+    return slots, rows
+
+
+def _select(hidden: Tensor, rows: list[int]) -> Tensor:
+    if rows == list(range(hidden.shape[0])):  # every row draws, once
+        return hidden
+    return hidden.index_select(0, torch.tensor(rows, device=hidden.device))
