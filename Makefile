@@ -20,7 +20,13 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/ready
-	@$(BIN)/python -m pagedd.cli.demo
+	@set -e; dir=$$(mktemp -d); export PAGEDD_URL=unix:$$dir/pagedd.sock PATH=$(abspath $(BIN)):$$PATH; \
+	run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
+	run pagedd pull smollm2-135m-instruct; \
+	run pagedd start --detach --socket $$dir/pagedd.sock --listen off --log-file $$dir/log; \
+	trap 'run pagedd stop; rm -rf $$dir' EXIT; \
+	run pagedd generate --max-tokens 160 --temperature 0 'Why is the sky blue? Answer in two sentences.'; \
+	run pagedd status
 
 test: $(VENV)/ready
 	$(BIN)/pagedd pull smollm2-135m-instruct
