@@ -13,48 +13,8 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-MERGES = [
-    "th",
-    "he",
-    "in",
-    "er",
-    "an",
-    "re",
-    "on",
-    "at",
-    "en",
-    "nd",
-    "ti",
-    "es",
-    "or",
-    "te",
-    "of",
-    "ed",
-    "is",
-    "it",
-    "al",
-    "ar",
-    "st",
-    "to",
-    "nt",
-    "ng",
-    "se",
-    "ha",
-    "as",
-    "ou",
-    "io",
-    "le",
-    "ve",
-    "co",
-    "me",
-    "de",
-    "hi",
-    "ri",
-    "ro",
-    "ic",
-    "ne",
-    "ea",
-]
+_PAIRS = "thheineranreonatenndtiesorteofedisitalarsttontngsehaasouiolevecomedehiriroicneea"
+MERGES = tuple(_PAIRS[at : at + 2] for at in range(0, len(_PAIRS), 2))
 BOS, EOS, PAD, IM_END = 296, 297, 298, 299
 SPECIAL = {"<|bos|>": BOS, "<|eos|>": EOS, "<|pad|>": PAD, "<|im_end|>": IM_END}
 VOCAB_SIZE = 300
