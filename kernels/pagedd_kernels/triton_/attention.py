@@ -1,0 +1,187 @@
+"""Attention over the paged cache: one kernel, launched for the decode rows and for the others."""
+
+# mypy: allow-untyped-decorators
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _sequence_of_tile(
+    cu_seqlens: Any, tile: Any, num_decode: Any, num_seqs: Any, BLOCK_Q: tl.constexpr
+) -> Any:
+    """The sequence whose rows tile ``tile`` covers, and the first of its tiles.
+
+    Sequence i (after the decode rows) owns the tiles from ``rows before it // BLOCK_Q + i``: at
+    least as many as it needs, so that the grid follows from the counts alone. By bisection.
+    """
+    low = num_decode
+    high = num_seqs
+    while low + 1 < high:
+        middle = (low + high) // 2
+        begins = (tl.load(cu_seqlens + middle) - num_decode) // BLOCK_Q + middle - num_decode
+        low = tl.where(begins <= tile, middle, low)
+        high = tl.where(begins <= tile, high, middle)
+    first_tile = (tl.load(cu_seqlens + low) - num_decode) // BLOCK_Q + low - num_decode
+    return low, first_tile
+
+
+@triton.jit(do_not_specialize=["layer", "num_decode", "num_seqs"])
+def attention_kernel(
+    q: Any,
+    cache: Any,
+    out: Any,
+    lse: Any,
+    page_table: Any,
+    cu_seqlens: Any,
+    seq_lens: Any,
+    scale: Any,
+    layer: Any,
+    num_decode: Any,
+    num_seqs: Any,
+    stride_token: Any,
+    stride_table: Any,
+    stride_page: Any,
+    stride_layer: Any,
+    stride_kind: Any,
+    stride_head: Any,
+    stride_slot: Any,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    DECODE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    UPCAST: tl.constexpr,
+) -> None:
+    """One tile of rows against the keys of its sequence, with a running softmax.
+
+    FlashAttention-2 (Dao 2023) over the pages of PagedAttention (Kwon et al. 2023), the ``GROUP``
+    query heads of a KV head packed into the rows: row m is query m // GROUP, head m % GROUP.
+    Grid: decode (sequences, kv_heads, SPLITS), else (tiles, kv_heads, 1).
+
+    ``q [tokens, HEADS, HEAD_DIM]`` (heads dense), ``page_table [num_seqs, …]``, ``cu_seqlens``,
+    ``seq_lens`` int32, ``scale`` with log2(e) in it. ``out [tokens, HEADS, HEAD_DIM]``, or with
+    SPLITS > 1 (Flash-Decoding) float32 ``[tokens, HEADS, SPLITS, HEAD_DIM]`` and ``lse [tokens,
+    HEADS, SPLITS]`` in base 2. UPCAST: the interpreter gets bf16 products wrong, so compute in
+    float32. Only keys that a row of the tile can see are loaded; every other lane is 0, because
+    what lies in unused slots may be NaN, and 0 · NaN is NaN.
+    """
+    tile = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    BLOCK_Q: tl.constexpr = 1 if DECODE else BLOCK_M // GROUP
+    if DECODE:
+        seq = tile
+        first_query = 0
+    else:
+        seq, first_tile = _sequence_of_tile(cu_seqlens, tile, num_decode, num_seqs, BLOCK_Q)
+        first_query = (tile - first_tile) * BLOCK_Q
+    first_row = tl.load(cu_seqlens + seq)
+    rows = tl.load(cu_seqlens + seq + 1) - first_row
+    if first_query >= rows:
+        return
+    length = tl.load(seq_lens + seq)
+    base = length - rows  # position of the sequence's first row
+
+    m = tl.arange(0, BLOCK_M)
+    query = first_query + m // GROUP
+    row_in = (m < BLOCK_Q * GROUP) & (query < rows)
+    token = (first_row + query).to(tl.int64)
+    head = kv_head * GROUP + m % GROUP
+    position = base + query
+    d = tl.arange(0, BLOCK_D)
+    d_in = d < HEAD_DIM
+    q_at = q + token[:, None] * stride_token + head[:, None] * HEAD_DIM + d[None, :]
+    queries = tl.load(q_at, mask=row_in[:, None] & d_in[None, :], other=0.0)
+    if UPCAST:
+        queries = queries.to(tl.float32)
+
+    # keys [begin, end) of the tile, [split_begin, split_end) of this program
+    end = tl.minimum(length, base + first_query + BLOCK_Q)
+    begin = 0
+    if WINDOW > 0:
+        begin = tl.maximum(base + first_query - WINDOW + 1, 0)
+    first_block = begin // BLOCK_N
+    blocks = tl.cdiv(tl.cdiv(end, BLOCK_N) - first_block, SPLITS)
+    split_begin = (first_block + split * blocks) * BLOCK_N
+    split_end = tl.minimum(end, split_begin + blocks * BLOCK_N)
+
+    keys = cache + layer.to(tl.int64) * stride_layer + kv_head * stride_head
+    values = keys + stride_kind
+    table = page_table + seq.to(tl.int64) * stride_table
+    n = tl.arange(0, BLOCK_N)
+    top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    for start in range(split_begin, split_end, BLOCK_N):
+        key = start + n
+        key_in = (key >= begin) & (key < split_end)
+        page = tl.load(table + key // PAGE_SIZE, mask=key_in, other=0).to(tl.int64)
+        at = page * stride_page + (key % PAGE_SIZE) * stride_slot
+        k = tl.load(
+            keys + at[None, :] + d[:, None], mask=key_in[None, :] & d_in[:, None], other=0.0
+        )
+        v = tl.load(
+            values + at[:, None] + d[None, :], mask=key_in[:, None] & d_in[None, :], other=0.0
+        )
+        if UPCAST:
+            k = k.to(tl.float32)
+            v = v.to(tl.float32)
+        score = tl.dot(queries, k, input_precision="ieee") * scale
+        seen = key_in[None, :] & (key[None, :] <= position[:, None])
+        if WINDOW > 0:
+            seen &= key[None, :] > position[:, None] - WINDOW
+        score = tl.where(seen, score, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, axis=1))
+        # a row that has seen no key yet must not compute -inf - -inf
+        shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weight = tl.exp2(score - shift[:, None])
+        shrink = tl.exp2(top - shift)
+        total = total * shrink + tl.sum(weight, axis=1)
+        acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+        top = new_top
+
+    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    at_out = (token * HEADS + head) * SPLITS + split
+    out_in = row_in[:, None] & d_in[None, :]
+    tl.store(
+        out + at_out[:, None] * HEAD_DIM + d[None, :], acc.to(out.dtype.element_ty), mask=out_in
+    )
+    if SPLITS > 1:
+        tl.store(lse + at_out, top + tl.log2(total), mask=row_in)
+
+
+@triton.jit
+def merge_splits_kernel(
+    partial: Any,
+    lse: Any,
+    out: Any,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    SPLITS: tl.constexpr,
+) -> None:
+    """Combine the splits of one (token, head): weights 2^(lse − max), an empty split being -inf.
+
+    ``partial [rows, SPLITS, HEAD_DIM]`` float32, ``lse [rows, SPLITS]`` base 2 → ``out [rows,
+    HEAD_DIM]``, a row being a (token, head). Flash-Decoding's reduction (Dao et al. 2023).
+    """
+    row = tl.program_id(0).to(tl.int64)
+    split = tl.arange(0, SPLITS)
+    d = tl.arange(0, BLOCK_D)
+    d_in = d < HEAD_DIM
+    level = tl.load(lse + row * SPLITS + split)
+    top = tl.max(level, axis=0)
+    weight = tl.exp2(level - tl.where(top == float("-inf"), 0.0, top))
+    at = (row * SPLITS + split)[:, None] * HEAD_DIM + d[None, :]
+    parts = tl.load(partial + at, mask=d_in[None, :], other=0.0)
+    total = tl.sum(weight, axis=0)
+    merged = tl.sum(parts * weight[:, None], axis=0) / tl.where(total == 0.0, 1.0, total)
+    tl.store(out + row * HEAD_DIM + d, merged.to(out.dtype.element_ty), mask=d_in)

@@ -1,0 +1,34 @@
+"""One launch of a kernel as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from triton.runtime.interpreter import InterpretedFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel, its grid and everything it is called with, by the kernel's parameter names.
+
+    The tensors may be on the meta device: then it can be compiled for another machine, not run.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: dict[str, Any]
+    num_warps: int
+    num_stages: int = 3
+
+    def run(self) -> None:
+        """Enqueue it on the current stream of the current device; an empty grid does nothing."""
+        if 0 not in self.grid:
+            self.kernel[self.grid](
+                **self.arguments, num_warps=self.num_warps, num_stages=self.num_stages
+            )
+
+
+def interpreted(kernel: Any) -> bool:
+    """Whether the kernel runs in Triton's interpreter (TRITON_INTERPRET=1 at its import)."""
+    return isinstance(kernel, InterpretedFunction)

@@ -1,0 +1,43 @@
+"""Copies of whole pages, for copy-on-write."""
+
+# mypy: allow-untyped-decorators
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pagedd_kernels.triton_.launch import Launch
+
+CHUNK = 4096  # elements a program copies
+
+
+@triton.jit
+def page_copy_kernel(
+    cache: Any, pairs: Any, stride_page: Any, SIZE: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
+    """Copy one chunk of one page: ``cache [num_pages, SIZE]``, ``pairs [n, 2]`` int64."""
+    pair = tl.program_id(0)
+    source = tl.load(pairs + 2 * pair)
+    target = tl.load(pairs + 2 * pair + 1)
+    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = element < SIZE
+    values = tl.load(cache + source * stride_page + element, mask=inside)
+    tl.store(cache + target * stride_page + element, values, mask=inside)
+
+
+def page_copy(cache: Tensor, pairs: Tensor) -> Launch:
+    """Copy the pages ``pairs [n, 2]`` int64 (source, destination) of a contiguous cache."""
+    assert cache.is_contiguous()
+    assert pairs.is_contiguous()
+    size = cache.stride(0)
+    arguments = {
+        "cache": cache,
+        "pairs": pairs,
+        "stride_page": size,
+        "SIZE": size,
+        "BLOCK": CHUNK,
+    }
+    return Launch(page_copy_kernel, (pairs.shape[0], triton.cdiv(size, CHUNK)), arguments, 4)
