@@ -1,0 +1,167 @@
+"""The one decoder: every supported architecture is this one with its switches set.
+
+A layer is a handful of backend calls: norm → qkv → kv_write → paged_attention → output →
+add and norm → gate and up → silu·mul → down. Matrices that read the same input are one matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagedd.models.rope import Rope
+from pagedd.models.spec import EMBEDDING, FINAL_NORM, OUTPUT, ModelSpec, Weights
+from pagedd_kernels.backend import Backend
+from pagedd_kernels.inputs import PagedInputs
+
+Linear = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The weights of one layer, ready to use, and its switches."""
+
+    input_norm: Tensor  # [hidden]
+    qkv: Linear  # hidden → (heads + 2 · kv_heads) · head_dim
+    q_norm: Tensor | None  # [head_dim]
+    k_norm: Tensor | None
+    output: Linear  # heads · head_dim → hidden
+    post_norm: Tensor  # [hidden]
+    gate_up: Linear  # hidden → 2 · ffn
+    down: Linear  # ffn → hidden
+    window: int  # 0: all keys
+    rope: bool
+
+
+class Decoder:
+    """A decoder-only model over a paged cache; holds weights and no state of any sequence."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        backend: Backend,
+        device: torch.device,
+        progress: Callable[[float], None] = lambda fraction: None,
+    ) -> None:
+        """Read all weights as ``spec.dtype`` onto ``device``; ``progress`` gets 0 … 1."""
+        self.spec = spec
+        self.backend = backend
+        self.rope = Rope(spec.rope, device)
+        reader = _Reader(spec, weights, backend, device)
+        self.embedding = reader.tensor(EMBEDDING)  # [vocab, hidden]
+        layers = []
+        for index in range(spec.num_layers):
+            layers.append(reader.layer(index))
+            progress((index + 1) / (spec.num_layers + 1))
+        self.layers = tuple(layers)
+        self.final_norm = reader.tensor(FINAL_NORM)
+        output = self.embedding if spec.tie_embeddings else reader.tensor(OUTPUT)
+        self.output = backend.linear(output, None)
+        progress(1.0)
+
+    @torch.inference_mode()
+    def forward(
+        self, token_ids: Tensor, inputs: PagedInputs, cache: Tensor, prompt_lens: Tensor
+    ) -> Tensor:
+        """Compute the rows of a step and write their keys and values into ``cache``.
+
+        ``token_ids [tokens]`` int64; ``cache [num_pages, layers, 2, kv_heads, page_size,
+        head_dim]``; ``prompt_lens [num_seqs]`` int32, length of each sequence's prompt, used only
+        where the rope depends on it. → hidden states ``[tokens, hidden]`` after the final norm.
+        """
+        ops, eps = self.backend, self.spec.rms_norm_eps
+        rope = self._rope_rows(inputs, prompt_lens)
+        residual = self.embedding.index_select(0, token_ids)
+        x = ops.rms_norm(residual, self.layers[0].input_norm, eps)
+        for index, layer in enumerate(self.layers):
+            q = ops.kv_write(
+                layer.qkv(x),
+                cache,
+                index,
+                inputs,
+                rope=rope if layer.rope else None,
+                q_norm=layer.q_norm,
+                k_norm=layer.k_norm,
+                eps=eps,
+            )
+            x = ops.paged_attention(
+                q, cache, index, inputs, scale=self.spec.scale, window=layer.window
+            )
+            x = ops.add_rms_norm(layer.output(x), residual, layer.post_norm, eps)
+            x = layer.down(ops.silu_mul(layer.gate_up(x)))
+            last = index + 1 == len(self.layers)
+            norm = self.final_norm if last else self.layers[index + 1].input_norm
+            x = ops.add_rms_norm(x, residual, norm, eps)
+        return x
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``[rows, hidden]`` → ``[rows, vocab]`` float32."""
+        return self.output(hidden).float()
+
+    def _rope_rows(self, inputs: PagedInputs, prompt_lens: Tensor) -> Tensor:
+        """Cosines and sines ``[tokens, rope_dim]`` of the step, the same for every layer."""
+        positions = inputs.positions
+        if not self.spec.rope.length_dependent:
+            return self.rope.rows(positions)
+        # The reference computes a prompt at once, so all its rows know its whole length, and each
+        # later row only what came before it. Chunks and recomputation must give the same keys.
+        row = torch.arange(positions.shape[0], device=positions.device, dtype=torch.int32)
+        sequence = torch.searchsorted(inputs.cu_seqlens[1:], row, right=True)
+        prompts = prompt_lens[sequence.clamp(max=inputs.num_seqs - 1)]
+        return self.rope.rows(positions, torch.maximum(prompts, positions + 1))
+
+
+class _Reader:
+    """Takes tensors from the checkpoint to the device and fuses what belongs together."""
+
+    def __init__(
+        self, spec: ModelSpec, weights: Weights, backend: Backend, device: torch.device
+    ) -> None:
+        self.spec = spec
+        self.weights = weights
+        self.backend = backend
+        self.device = device
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, in the activations' dtype and with memory of its own."""
+        read = self.weights.get(name)
+        return torch.empty_like(read, dtype=self.spec.dtype, device=self.device).copy_(read)
+
+    def layer(self, index: int) -> Layer:
+        spec, prefix = self.spec, f"model.layers.{index}."
+        attention, mlp = prefix + "self_attn.", prefix + "mlp."
+        return Layer(
+            input_norm=self.tensor(prefix + "input_layernorm.weight"),
+            qkv=self._fused(attention, ("q_proj", "k_proj", "v_proj"), bias=spec.qkv_bias),
+            q_norm=self.tensor(attention + "q_norm.weight") if spec.qk_norm else None,
+            k_norm=self.tensor(attention + "k_norm.weight") if spec.qk_norm else None,
+            output=self._fused(attention, ("o_proj",), bias=spec.o_bias),
+            post_norm=self.tensor(prefix + "post_attention_layernorm.weight"),
+            gate_up=self._fused(mlp, ("gate_proj", "up_proj"), bias=spec.mlp_bias),
+            down=self._fused(mlp, ("down_proj",), bias=spec.mlp_bias),
+            window=spec.windows[index],
+            rope=spec.rope_layers[index],
+        )
+
+    def _fused(self, prefix: str, names: tuple[str, ...], *, bias: bool) -> Linear:
+        """One linear map whose output is that of ``names`` side by side."""
+        weight = self._stacked([f"{prefix}{name}.weight" for name in names])
+        shift = self._stacked([f"{prefix}{name}.bias" for name in names]) if bias else None
+        return self.backend.linear(weight, shift)
+
+    def _stacked(self, names: list[str]) -> Tensor:
+        parts = [self.weights.get(name) for name in names]
+        rows = sum(part.shape[0] for part in parts)
+        stacked = torch.empty(
+            (rows, *parts[0].shape[1:]), dtype=self.spec.dtype, device=self.device
+        )
+        begin = 0
+        for part in parts:
+            stacked[begin : begin + part.shape[0]].copy_(part)
+            begin += part.shape[0]
+        return stacked
