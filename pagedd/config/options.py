@@ -1,0 +1,233 @@
+"""The one table of options. Flags, variables, toml keys, help and manual all follow from it.
+
+An option ``max-num-seqs`` is the flag ``--max-num-seqs``, the variable ``PAGEDD_MAX_NUM_SEQS`` and
+the toml key ``max-num-seqs``. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from pagedd.config.kinds import (
+    Address,
+    Kind,
+    address,
+    choice,
+    number,
+    origins,
+    path,
+    secret,
+    size,
+    switch,
+    text,
+    whole,
+)
+from pagedd.models.catalog import DEFAULT_MODEL
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. ``default`` None: chosen when it is needed, as ``help`` says."""
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    group: str
+    target: str  # which struct takes it: "engine", "daemon" or "client"
+
+    @property
+    def flag(self) -> str:
+        """``--name``"""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """``PAGEDD_NAME``"""
+        return "PAGEDD_" + self.name.upper().replace("-", "_")
+
+    @property
+    def field(self) -> str:
+        """The name of the field of a struct."""
+        return self.name.replace("-", "_")
+
+
+def _group(group: str, *rows: tuple[str, Kind, Any, str, str]) -> tuple[Option, ...]:
+    return tuple(Option(*row[:4], group, row[4]) for row in rows)
+
+
+OPTIONS: tuple[Option, ...] = (
+    *_group(
+        "model",
+        (
+            "model",
+            text("MODEL"),
+            DEFAULT_MODEL,
+            "a folder with safetensors, a .gguf file, a hub id or a short name",
+            "engine",
+        ),
+        (
+            "load-format",
+            choice("auto", "dummy"),
+            "auto",
+            "dummy fills random weights, to measure a model's shape",
+            "engine",
+        ),
+        (
+            "dtype",
+            choice("auto", "float32", "bfloat16", "float16"),
+            "auto",
+            "type of the weights and of the cache",
+            "engine",
+        ),
+        ("device", choice("auto", "cpu", "cuda"), "auto", "where the model runs", "engine"),
+        (
+            "threads",
+            whole(1, 4096, auto=True),
+            None,
+            "CPU threads; auto: one for each core that this process may use",
+            "engine",
+        ),
+        (
+            "seed",
+            whole(-(2**63), 2**63 - 1, auto=True),
+            None,
+            "seed of requests that bring none; auto: a new one at each start",
+            "engine",
+        ),
+    ),
+    *_group(
+        "memory",
+        (
+            "page-size",
+            whole(1, 64, auto=True, metavar="TOKENS"),
+            None,
+            "tokens in a page of the KV cache; auto: by device",
+            "engine",
+        ),
+        (
+            "num-pages",
+            whole(1, 2**31 - 1, auto=True),
+            None,
+            "pages in the KV cache; auto: what the memory allows",
+            "engine",
+        ),
+        (
+            "kv-cache-memory",
+            size(4096, auto=True),
+            None,
+            "memory for the KV cache; auto: a share of what is free",
+            "engine",
+        ),
+        (
+            "gpu-memory-utilization",
+            number(0, 1, above=True),
+            0.9,
+            "share of the GPU's memory that pagedd may fill",
+            "engine",
+        ),
+        (
+            "prefix-cache",
+            switch(),
+            True,
+            "keep and share the pages of equal prompt beginnings",
+            "engine",
+        ),
+    ),
+    *_group(
+        "scheduling",
+        ("max-num-seqs", whole(1, 65536), 64, "sequences in one step", "engine"),
+        (
+            "max-num-batched-tokens",
+            whole(1, 2**24, auto=True),
+            None,
+            "tokens in one step; long prompts go in chunks of at most this",
+            "engine",
+        ),
+        (
+            "max-model-len",
+            whole(2, 2**31 - 1, auto=True),
+            None,
+            "longest prompt and answer together; auto: the model's limit",
+            "engine",
+        ),
+        ("max-queue", whole(1, 2**20), 1024, "requests that may wait; more are refused", "engine"),
+    ),
+    *_group(
+        "connections",
+        (
+            "socket",
+            path(),
+            None,
+            "the Unix socket; default: in the user's runtime folder",
+            "daemon",
+        ),
+        (
+            "listen",
+            address(),
+            Address("127.0.0.1", 7411),
+            "the TCP address; port 0 takes a free one",
+            "daemon",
+        ),
+        ("api-key", secret(), None, "key that TCP clients must give", "daemon"),
+        (
+            "allow-origin",
+            origins(),
+            (),
+            "web pages of this origin may connect over TCP; repeatable",
+            "daemon",
+        ),
+        (
+            "outbox-bytes",
+            size(4096),
+            4 * MIB,
+            "unread output of a client before its requests are cancelled",
+            "daemon",
+        ),
+        (
+            "drain-timeout",
+            number(0, 86400, metavar="SECONDS"),
+            5.0,
+            "how long running requests may go on when the daemon stops",
+            "daemon",
+        ),
+    ),
+    *_group(
+        "log",
+        (
+            "log-level",
+            choice("debug", "info", "warning", "error"),
+            "info",
+            "least severity that is logged",
+            "daemon",
+        ),
+        (
+            "log-file",
+            path(),
+            None,
+            "log here; default: standard error, or pagedd.log in the state folder with --detach",
+            "daemon",
+        ),
+    ),
+    *_group(
+        "client",
+        (
+            "url",
+            text("URL", "unix:PATH or ws://HOST:PORT"),
+            None,
+            "the daemon's address, unix:PATH or ws://HOST:PORT; default: the socket",
+            "client",
+        ),
+    ),
+)
+BY_NAME: Mapping[str, Option] = MappingProxyType({option.name: option for option in OPTIONS})
+START_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.target != "client")
+CLIENT_OPTIONS: tuple[Option, ...] = (BY_NAME["url"], BY_NAME["api-key"])
+
+# Variables that are no options: the file that holds options.
+CONFIG_VARIABLE = "PAGEDD_CONFIG"
