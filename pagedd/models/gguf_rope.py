@@ -63,10 +63,3 @@ def _rope_kind(keys: Keys, name: Value) -> RopeKind:
             return "yarn"
         case _:
             raise keys.wrong("rope.scaling.type", "is not supported (none, linear and yarn are)")
-
-
-def max_position(rope: RopeSpec) -> int:
-    """The longest sequence that the model is made for, scaling included, in tokens."""
-    if rope.factor is None or rope.original_max_position == rope.max_position:
-        return rope.max_position
-    return max(rope.max_position, int(rope.original_max_position * rope.factor))

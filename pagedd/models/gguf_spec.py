@@ -15,7 +15,8 @@ import torch
 from pagedd.errors import ModelError
 from pagedd.models.gguf_keys import Keys, refuse_unknown
 from pagedd.models.gguf_meta import Header, shown
-from pagedd.models.gguf_rope import max_position, rope_spec
+from pagedd.models.gguf_rope import rope_spec
+from pagedd.models.rope_settings import effective_length
 from pagedd.models.spec import ModelSpec
 
 
@@ -96,7 +97,7 @@ def spec_from_header(header: Header, frequency_factors: tuple[float, ...]) -> Mo
         rope=rope,
         windows=_windows(keys, layers),
         rope_layers=tuple(not step or (layer + 1) % step != 0 for layer in range(layers)),
-        max_position=max_position(rope),
+        max_position=effective_length(rope),
         dtype=_dtype(header),
         eos_ids=_eos_ids(header, vocab_size),
         qkv_bias=architecture.qkv_bias or _has(header, "attn_q", "attn_k", "attn_v"),
