@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pagedd_kernels.inputs import PagedInputs
 from torch import Tensor
 
 from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel, load_model
+from pagedd_kernels.inputs import PagedInputs
 
 
 def load(model: Path | str, **options: Any) -> LoadedModel:
@@ -48,14 +48,15 @@ class Paged:
 
         Sequences with one token must come first.
         """
-        inputs = self._inputs([(sequence, len(tokens)) for sequence, tokens in rows])
+        inputs = self.inputs([(sequence, len(tokens)) for sequence, tokens in rows])
         ids = torch.tensor([token for _, tokens in rows for token in tokens])
         prompts = torch.tensor([s.prompt_len for s, _ in rows], dtype=torch.int32)
         model = self.loaded.model
         logits = model.logits(model.forward(ids, inputs, self.cache, prompts))
         return list(logits.split([len(tokens) for _, tokens in rows]))
 
-    def _inputs(self, rows: list[tuple[Held, int]]) -> PagedInputs:
+    def inputs(self, rows: list[tuple[Held, int]]) -> PagedInputs:
+        """Take the pages for ``count`` more tokens of each sequence and describe the step."""
         positions: list[int] = []
         slots: list[int] = []
         for sequence, count in rows:
@@ -112,3 +113,21 @@ def tokens_of(seed: int, count: int, vocab: int = 296) -> list[int]:
     """Random ids without special tokens."""
     source = random.Random(seed)
     return [source.randrange(vocab) for _ in range(count)]
+
+
+def reference_model(folder: Path) -> Any:
+    """transformers' model of the folder, float32, as fresh as one request would meet it."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def difference(
+    folder: Path, tokens: Sequence[int], *, prompt_len: int, chunk: int, page_size: int = 4
+) -> float:
+    """Largest absolute difference between our logits and transformers' over all positions."""
+    expected = reference(reference_model(folder), tokens, prompt_len=prompt_len)
+    paged = Paged(load(folder), page_size=page_size, num_pages=2 + 2 * len(tokens) // page_size)
+    found = run(paged, tokens, prompt_len=prompt_len, chunk=chunk)
+    assert found.dtype == torch.float32
+    return float((found - expected).abs().max())
