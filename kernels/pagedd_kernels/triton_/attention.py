@@ -1,18 +1,15 @@
 """Attention over the paged cache: one kernel, launched for the decode rows and for the others."""
 
-# mypy: allow-untyped-decorators
+# Triton reads the annotations of a kernel: its parameters have none but constexpr.
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
-
-from typing import Any
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def _sequence_of_tile(
-    cu_seqlens: Any, tile: Any, num_decode: Any, num_seqs: Any, BLOCK_Q: tl.constexpr
-) -> Any:
+def _sequence_of_tile(cu_seqlens, tile, num_decode, num_seqs, BLOCK_Q: tl.constexpr):
     """The sequence whose rows tile ``tile`` covers, and the first of its tiles.
 
     Sequence i (after the decode rows) owns the tiles from ``rows before it // BLOCK_Q + i``: at
@@ -31,24 +28,24 @@ def _sequence_of_tile(
 
 @triton.jit(do_not_specialize=["layer", "num_decode", "num_seqs"])
 def attention_kernel(
-    q: Any,
-    cache: Any,
-    out: Any,
-    lse: Any,
-    page_table: Any,
-    cu_seqlens: Any,
-    seq_lens: Any,
-    scale: Any,
-    layer: Any,
-    num_decode: Any,
-    num_seqs: Any,
-    stride_token: Any,
-    stride_table: Any,
-    stride_page: Any,
-    stride_layer: Any,
-    stride_kind: Any,
-    stride_head: Any,
-    stride_slot: Any,
+    q,
+    cache,
+    out,
+    lse,
+    page_table,
+    cu_seqlens,
+    seq_lens,
+    scale,
+    layer,
+    num_decode,
+    num_seqs,
+    stride_token,
+    stride_table,
+    stride_page,
+    stride_layer,
+    stride_kind,
+    stride_head,
+    stride_slot,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -161,9 +158,9 @@ def attention_kernel(
 
 @triton.jit
 def merge_splits_kernel(
-    partial: Any,
-    lse: Any,
-    out: Any,
+    partial,
+    lse,
+    out,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     SPLITS: tl.constexpr,

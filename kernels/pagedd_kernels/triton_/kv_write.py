@@ -1,9 +1,8 @@
 """Query/key norm, rotary embedding and the write into the cache, in one pass over the rows."""
 
-# mypy: allow-untyped-decorators
+# Triton reads the annotations of a kernel: its parameters have none but constexpr.
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
-
-from typing import Any
 
 import triton
 import triton.language as tl
@@ -16,9 +15,7 @@ ELEMENTS = 1024  # of a program's tile: heads · head_dim
 
 
 @triton.jit
-def _weights(
-    q_norm: Any, k_norm: Any, is_query: Any, is_key: Any, dimension: Any, inside: Any
-) -> Any:
+def _weights(q_norm, k_norm, is_query, is_key, dimension, inside):
     """Norm weights ``[heads, dimensions]`` float32 of a tile, 1 where a head has no norm."""
     weights = tl.full([is_query.shape[0], dimension.shape[0]], 1.0, tl.float32)
     if q_norm is not None:
@@ -32,21 +29,21 @@ def _weights(
 
 @triton.jit(do_not_specialize=["layer"])
 def kv_write_kernel(
-    qkv: Any,
-    cache: Any,
-    rope: Any,
-    q_norm: Any,
-    k_norm: Any,
-    slots: Any,
-    eps: Any,
-    layer: Any,
-    stride_token: Any,
-    stride_rope: Any,
-    stride_page: Any,
-    stride_layer: Any,
-    stride_kind: Any,
-    stride_head: Any,
-    stride_slot: Any,
+    qkv,
+    cache,
+    rope,
+    q_norm,
+    k_norm,
+    slots,
+    eps,
+    layer,
+    stride_token,
+    stride_rope,
+    stride_page,
+    stride_layer,
+    stride_kind,
+    stride_head,
+    stride_slot,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,

@@ -21,12 +21,19 @@ class Launch:
     num_warps: int
     num_stages: int = 3
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """How it is compiled."""
+        return {
+            "num_warps": self.num_warps,
+            "num_stages": self.num_stages,
+            "enable_fp_fusion": True,  # Triton's default depends on its version
+        }
+
     def run(self) -> None:
         """Enqueue it on the current stream of the current device; an empty grid does nothing."""
         if 0 not in self.grid:
-            self.kernel[self.grid](
-                **self.arguments, num_warps=self.num_warps, num_stages=self.num_stages
-            )
+            self.kernel[self.grid](**self.arguments, **self.options)
 
 
 def interpreted(kernel: Any) -> bool:

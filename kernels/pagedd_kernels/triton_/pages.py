@@ -1,9 +1,8 @@
 """Copies of whole pages, for copy-on-write."""
 
-# mypy: allow-untyped-decorators
+# Triton reads the annotations of a kernel: its parameters have none but constexpr.
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
-
-from typing import Any
 
 import triton
 import triton.language as tl
@@ -15,9 +14,7 @@ CHUNK = 4096  # elements a program copies
 
 
 @triton.jit
-def page_copy_kernel(
-    cache: Any, pairs: Any, stride_page: Any, SIZE: tl.constexpr, BLOCK: tl.constexpr
-) -> None:
+def page_copy_kernel(cache, pairs, stride_page, SIZE: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Copy one chunk of one page: ``cache [num_pages, SIZE]``, ``pairs [n, 2]`` int64."""
     pair = tl.program_id(0)
     source = tl.load(pairs + 2 * pair)

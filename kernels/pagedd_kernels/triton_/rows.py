@@ -1,9 +1,8 @@
 """Row-wise operations of the decoder: RMS norm, with the residual added first, and SiLU · gate."""
 
-# mypy: allow-untyped-decorators
+# Triton reads the annotations of a kernel: its parameters have none but constexpr.
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -15,13 +14,13 @@ from pagedd_kernels.triton_.launch import Launch
 
 @triton.jit
 def rms_norm_kernel(
-    x: Any,
-    residual: Any,
-    weight: Any,
-    out: Any,
-    eps: Any,
-    stride_x: Any,
-    stride_residual: Any,
+    x,
+    residual,
+    weight,
+    out,
+    eps,
+    stride_x,
+    stride_residual,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -47,9 +46,7 @@ def rms_norm_kernel(
 
 
 @triton.jit
-def silu_mul_kernel(
-    gate_up: Any, out: Any, stride: Any, SIZE: tl.constexpr, BLOCK: tl.constexpr
-) -> None:
+def silu_mul_kernel(gate_up, out, stride, SIZE: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """SwiGLU's product (Shazeer 2020): ``gate_up [rows, 2·SIZE]`` → ``out [rows, SIZE]``, dense."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

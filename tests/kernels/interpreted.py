@@ -1,0 +1,86 @@
+"""What concerns the Triton kernels alone, on CPU tensors; run by ``test_triton.py`` in a process
+with TRITON_INTERPRET=1, as Triton's interpreter must be chosen before Triton is imported.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pagedd_kernels.reference import TorchBackend
+from pagedd_kernels.triton_.attention_launch import paged_attention
+from pagedd_kernels.triton_.backend import TritonBackend
+from tests.kernels.batches import LAYER, Shape, make_batch
+
+REFERENCE = TorchBackend()
+
+
+@pytest.mark.parametrize("splits", [2, 8, 32])
+@pytest.mark.parametrize("window", [0, 70])
+def test_splits_of_the_keys_merge_to_the_whole(splits: int, window: int) -> None:
+    # lengths below `splits` tiles of keys leave some splits empty
+    batch = make_batch(Shape(group=3, head_dim=24), ((1, 1), (1, 64), (1, 65), (1, 300), (3, 5)))
+    arguments = (batch.queries(), batch.cache, LAYER, batch.inputs)
+    launches, out = paged_attention(
+        *arguments, scale=0.2, window=window, architecture=80, splits=splits
+    )
+    for launch in launches:
+        launch.run()
+    expected = REFERENCE.paged_attention(*arguments, scale=0.2, window=window)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_split_padding_sequence_is_zero() -> None:
+    batch = make_batch(Shape(), ((1, 9), (1, 5)))
+    batch.inputs.seq_lens[1] = 0
+    launches, out = paged_attention(
+        batch.queries(),
+        batch.cache,
+        LAYER,
+        batch.inputs,
+        scale=0.2,
+        window=0,
+        architecture=90,
+        splits=4,
+    )
+    for launch in launches:
+        launch.run()
+    assert out[0].isfinite().all()
+    assert out[1].eq(0).all()
+
+
+@pytest.mark.parametrize("group", [5, 6, 20])
+def test_groups_that_do_not_divide_a_tile(group: int) -> None:
+    batch = make_batch(Shape(group=group, kv_heads=1), ((1, 9), (2, 4), (40, 40)))
+    arguments = (batch.queries(), batch.cache, LAYER, batch.inputs)
+    out = TritonBackend().paged_attention(*arguments, scale=0.2)
+    expected = REFERENCE.paged_attention(*arguments, scale=0.2)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_offsets_beyond_31_bits() -> None:
+    """Pages far apart in a sparse allocation of 4 GiB, of which a few pages are ever touched."""
+    batch = make_batch(Shape(dtype=torch.float16), ((1, 7), (3, 5)))
+    apart = 2**31 // (batch.cache.shape[0] - 1) + 1
+    memory = torch.empty(apart * batch.cache.shape[0], dtype=torch.float16)
+    far = memory.as_strided(batch.cache.shape, (apart, *batch.cache.stride()[1:]))
+    far.copy_(batch.cache)
+    backend = TritonBackend()
+    for cache in (batch.cache, far):
+        batch.qkv.fill_(0.5)
+        backend.kv_write(
+            batch.qkv, cache, LAYER, batch.inputs, rope=None, q_norm=None, k_norm=None, eps=0.0
+        )
+    assert torch.equal(far.nan_to_num(9), batch.cache.nan_to_num(9))
+    near_out, far_out = (
+        backend.paged_attention(batch.queries(), cache, LAYER, batch.inputs, scale=0.2)
+        for cache in (batch.cache, far)
+    )
+    assert torch.equal(far_out, near_out)
+
+
+def test_the_interpreter_serves_cpu_tensors_only() -> None:
+    assert TritonBackend.unavailable(torch.device("cpu"), torch.float32) is None
+    reason = TritonBackend.unavailable(torch.device("cuda"), torch.float32)
+    assert reason is not None
+    assert "CPU tensors only" in reason
