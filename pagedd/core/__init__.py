@@ -1,0 +1,29 @@
+"""The pure core: pages, prefix index and scheduler. Standard library only, no IO, no clock.
+
+The nouns, and who owns what::
+
+    Request ──n──▶ Sequence ──▶ PageTable        logical  0   1   2   3
+    (asked)  Group (a choice)   (its pages)      physical 7   2   9   4
+                                                          │   │   │   │
+    PrefixIndex   key of a full page ──▶ page             ▼   ▼   ▼   ▼
+    PagePool      refs per page   free ─▶ owned ◀─▶ shared     (by tables that name it)
+                                   ▲        │ ▲
+                                   │        ▼ │ hit
+                                   └───── cached               (no table, but a key)
+                                    evict: least recently used first, its key forgotten at once
+
+    submit ──▶ waiting ──admit──▶ running ──end──▶ Finished
+               (UrgencyQueue) ◀──preempt── (a slot each)
+
+    plan(now) ──▶ StepPlan ──▶ Runner ──▶ StepResult ──▶ commit ──▶ StepEvents
+
+A running sequence has ``num_tokens`` known and ``num_computed`` of them in the cache; a step
+computes some of the difference, and where it computes the last known token it draws the next. That
+is the one rule for prefill, decoding, chunks, prefix hits and the way back after a preemption.
+
+``scheduler`` is the door. Behind it, ``state`` holds everything and its elementary changes,
+``memory`` every change of a page table; the decisions are ``admission`` (who leaves the queue),
+``running`` (who computes what, who gives way), ``policies`` and ``preemption`` (to whom, and how);
+``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``audit``
+checks it all from scratch and ``snapshot`` shows it.
+"""

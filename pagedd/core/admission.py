@@ -1,0 +1,98 @@
+"""Who leaves the queue: in order of urgency, when slots and pages suffice.
+
+The first of the queue that does not fit holds up those behind it, so that a large request is not
+passed for ever by small ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+
+from pagedd.core.draft import Draft
+from pagedd.core.policies import Policy
+from pagedd.core.preemption import take_slots
+from pagedd.core.sequence import Sequence, SequenceState
+from pagedd.core.state import SchedulerState
+
+
+def admit_waiting(state: SchedulerState, draft: Draft) -> None:
+    """Admit from the queue and begin to compute, as long as there is budget and room."""
+    if not state.waiting or draft.budget == 0:
+        return
+    promised = _promised(state, list(state.running))
+    while state.waiting and draft.budget > 0:
+        sequence = state.waiting.first
+        if sequence.slots_needed > len(state.slots):
+            return
+        hits = state.memory.hits(sequence)
+        room = state.memory.pool.available - state.memory.resting(hits) - promised
+        if _pages(state, sequence) - len(hits) + _headroom(state, sequence) > room:
+            return
+        state.admit(sequence, hits)
+        draft.compute(sequence, min(sequence.missing, draft.budget))
+        promised += _pages(state, sequence) - len(sequence.table)
+
+
+def admit_urgent(state: SchedulerState, draft: Draft, policy: Policy) -> None:
+    """Admit what is strictly more urgent than something that runs, at the cost of that.
+
+    Comes before anything is scheduled. It takes slots at once; pages it takes like every running
+    sequence, when its chunks need them: here it is only made sure that there are enough.
+    """
+    while state.waiting and state.running:
+        sequence = state.waiting.first
+        if sequence.priority >= state.running.last.priority:
+            return
+        above = [each for each in state.running if each.priority <= sequence.priority]
+        if sum(each.missing for each in above) >= draft.budget:
+            return  # it would get no token in this step: leave the others their places
+        hits = state.memory.hits(sequence)
+        need = _pages(state, sequence) - len(hits) + _promised(state, above)
+        room = state.memory.pool.available - state.memory.resting(hits)
+        if need > room + _reclaimable(state, sequence.priority, hits):
+            return
+        if not take_slots(state, sequence, policy):
+            return
+        state.admit(sequence, hits)
+
+
+def _pages(state: SchedulerState, sequence: Sequence) -> int:
+    """Pages of all tokens that ``sequence`` knows."""
+    return state.memory.pages(sequence.num_tokens)
+
+
+def _promised(state: SchedulerState, running: list[Sequence]) -> int:
+    """Pages that ``running`` will still take for the tokens they know.
+
+    Without counting these, two long prompts would each get half of the pool and then wait for the
+    other's half.
+    """
+    return sum(_pages(state, each) - len(each.table) for each in running if each.missing > 1)
+
+
+def _headroom(state: SchedulerState, sequence: Sequence) -> int:
+    """Pages to leave free after the admission, so that what runs can go on for a while.
+
+    A sequence that was preempted waits until each running one could take another page; it would
+    have to go again at once otherwise. What runs alone needs to leave nothing.
+    """
+    if not state.running:
+        return 0
+    pages = ceil(state.config.watermark * state.config.num_pages)
+    if sequence.state is SequenceState.PREEMPTED:
+        return max(pages, len(state.running))
+    if not sequence.group.forked and sequence.num_tokens % state.config.page_size:
+        pages += sequence.slots_needed - 1  # copies of the last page when it forks
+    return pages
+
+
+def _reclaimable(state: SchedulerState, priority: int, keep: list[int]) -> int:
+    """Pages, ``keep`` aside, that only running sequences less urgent than ``priority`` hold."""
+    names: Counter[int] = Counter()
+    for sequence in reversed(list(state.running)):
+        if sequence.priority <= priority:
+            break
+        names.update(sequence.table.pages)
+    refs, kept = state.memory.pool.refs, set(keep)
+    return sum(1 for page, count in names.items() if count == refs[page] and page not in kept)

@@ -1,0 +1,150 @@
+"""Every invariant of the scheduler's bookkeeping, checked from scratch.
+
+For tests and simulations, after each step; the costs are proportional to everything there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pagedd.core.plan import StepPlan
+from pagedd.core.sequence import Group, Sequence, SequenceState
+from pagedd.core.state import SchedulerState
+
+
+def check_state(state: SchedulerState) -> None:
+    """Raise AssertionError if a page, slot, queue, index or account does not add up."""
+    _check_references(state)
+    _check_pool(state)
+    _check_index(state)
+    _check_slots(state)
+    _check_queues(state)
+    for group in state.groups.values():
+        _check_group(state, group)
+    running = sum(group.active > 0 for group in state.groups.values())
+    _hold(state.totals.running == running, f"{state.totals.running} counted, {running} run")
+
+
+def check_plan(state: SchedulerState, plan: StepPlan) -> None:
+    """Raise AssertionError if ``plan``, which is in flight, writes a page that is another's too.
+
+    The choices that fork with a chunk share the pages it writes: it is written for all of them.
+    """
+    names: dict[int, set[int]] = {}
+    for sequence in state.running:
+        for page in sequence.table.pages:
+            names.setdefault(page, set()).add(sequence.slot)
+    written: set[int] = set()
+    page_size = state.config.page_size
+    for chunk in plan.chunks:
+        owner = state.by_slot[chunk.slot]
+        _hold(owner is not None, f"a chunk names slot {chunk.slot}, which is empty")
+        assert owner is not None
+        end = chunk.start + chunk.length
+        first, last = chunk.start // page_size, (end - 1) // page_size
+        for page in owner.table.pages[first : last + 1]:
+            _hold(page not in written, f"page {page} is written twice")
+            _hold(names[page] <= {chunk.slot, *chunk.samples}, f"page {page} has another owner")
+            written.add(page)
+        _hold(bool(chunk.samples) == (end == owner.num_tokens), "only the last token draws")
+    targets = [copy.dst for copy in plan.copies]
+    _hold(len(set(targets)) == len(targets), "two copies go to one page")
+    _hold(not {copy.src for copy in plan.copies} & set(targets), "a copy reads what another writes")
+    rows = [chunk.length == 1 for chunk in plan.chunks]
+    _hold(rows == sorted(rows, reverse=True), "single-token rows do not come first")
+    _hold(plan.num_tokens <= state.config.max_num_batched_tokens, "the plan is over its budget")
+
+
+def _hold(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise AssertionError(otherwise)
+
+
+def _open_sequences(state: SchedulerState) -> list[Sequence]:
+    return [
+        sequence
+        for group in state.groups.values()
+        for sequence in group.sequences
+        if sequence.state is not SequenceState.ENDED
+    ]
+
+
+def _check_references(state: SchedulerState) -> None:
+    names: Counter[int] = Counter()
+    for sequence in _open_sequences(state):
+        pages = sequence.table.pages
+        _hold(len(set(pages)) == len(pages), "a table names a page twice")
+        names.update(pages)
+    for page, refs in enumerate(state.memory.pool.refs):
+        _hold(refs == names[page], f"page {page}: {refs} references, {names[page]} tables")
+
+
+def _check_pool(state: SchedulerState) -> None:
+    pool = state.memory.pool
+    free, cached, pinned = pool.resting()
+    _hold(not pinned, f"pages {pinned} are still kept for a plan")
+    at_rest = free + cached
+    _hold(len(set(at_rest)) == len(at_rest), "a page rests in two places")
+    _hold(all(pool.keys[page] is None for page in free), "a free page can be found")
+    _hold(all(pool.keys[page] is not None for page in cached), "a cached page has no key")
+    unreferenced = {page for page, refs in enumerate(pool.refs) if refs == 0}
+    _hold(set(at_rest) == unreferenced, "free and cached pages are not those without owner")
+    counts = pool.counts
+    states = Counter(pool.state(page).name for page in range(len(pool.refs)))
+    for name in ("free", "cached", "owned", "shared"):
+        counted, there = getattr(counts, name), states[name.upper()]
+        _hold(counted == there, f"{counted} pages counted as {name}, {there} are")
+    _hold(sum(counts[1:]) == counts.total == state.config.num_pages, "pages are lost")
+
+
+def _check_index(state: SchedulerState) -> None:
+    keys = state.memory.pool.keys
+    entries = state.memory.index.entries()
+    for key, page in entries.items():
+        _hold(keys[page] == key, f"the index finds page {page} under a key that it has not")
+    keyed = sum(key is not None for key in keys)
+    _hold(keyed == len(entries), "a page has a key that the index does not know")
+
+
+def _check_slots(state: SchedulerState) -> None:
+    used = [sequence.slot for sequence in state.running]
+    for sequence in state.running:
+        _hold(state.by_slot[sequence.slot] is sequence, f"slot {sequence.slot} is another's")
+        _hold(sequence.samples == (sequence.slot,), f"slot {sequence.slot} draws for another")
+    _hold(sum(each is not None for each in state.by_slot) == len(used), "a slot is left taken")
+    reserved = [slot for group in state.groups.values() for slot in group.reserved]
+    everywhere = sorted(used + reserved + state.slots)
+    _hold(everywhere == list(range(state.config.max_num_seqs)), "slots are lost or given twice")
+
+
+def _check_queues(state: SchedulerState) -> None:
+    for queue in (state.waiting, state.running):
+        orders = [sequence.order for sequence in queue]
+        _hold(orders == sorted(orders), "a queue is out of order")
+    for sequence in state.waiting:
+        _hold(not sequence.table.pages, "a waiting sequence holds pages")
+        _hold(sequence.slot == -1 and not sequence.joined, "a waiting sequence holds a slot")
+    queued = [id(sequence) for queue in (state.waiting, state.running) for sequence in queue]
+    expected = [id(sequence) for sequence in _open_sequences(state)]
+    _hold(sorted(queued) == sorted(expected), "a sequence is in no queue, or in two")
+
+
+def _check_group(state: SchedulerState, group: Group) -> None:
+    sequences = [each for each in group.sequences if each.state is not SequenceState.ENDED]
+    if group.forked:
+        _hold(group.open == len(sequences), "choices that have not ended are miscounted")
+        _hold(not group.reserved, "slots are kept for choices that exist")
+    else:
+        _hold(len(sequences) == 1, "there are choices before the fork")
+    _hold(group.active == sum(each.joined for each in sequences), "active is miscounted")
+    decoding = sum(each.state is SequenceState.DECODING for each in sequences)
+    _hold(group.decoding == decoding, "decoding is miscounted")
+    held = {page for each in sequences for page in each.table.pages}
+    _hold(group.book.pages == len(held), "the account's pages are not those held")
+    for sequence in sequences:
+        room = len(sequence.table) * state.config.page_size
+        _hold(sequence.num_computed <= room, "more is computed than its pages hold")
+        _hold(sequence.missing >= 1, "nothing is left to compute")
+        _hold(sequence.num_tokens < group.max_tokens, "a sequence is over its limit")
+        most = state.memory.pages(sequence.num_tokens)
+        _hold(len(sequence.table) <= most, "a sequence holds pages beyond its tokens")

@@ -1,0 +1,98 @@
+"""Draft: a step plan in the making."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pagedd.core.plan import Chunk, Copy, Grow, Join, StepPlan
+from pagedd.core.sequence import Sequence
+from pagedd.core.state import SchedulerState
+
+
+class Draft:
+    """Collects what one step does; ``budget`` is what is left of ``max_num_batched_tokens``.
+
+    Once a sequence is in the draft nothing takes its pages or slot away in this step.
+    """
+
+    def __init__(self, state: SchedulerState, step: int) -> None:
+        self.step = step
+        self.budget = state.config.max_num_batched_tokens
+        self._state = state
+        self._copies: list[Copy] = []
+        self._join: list[Join] = []
+        self._grow: list[Grow] = []
+        self._singles: list[Chunk] = []
+        self._longer: list[Chunk] = []
+
+    def compute_each(self, sequences: Iterable[Sequence]) -> None:
+        """One token of each, which all lack exactly one. Needs a page available for each.
+
+        The same as :meth:`compute` with a length of 1, without its cost for those that write
+        into a page of their own, which are nearly all.
+        """
+        page_size, refs = self._state.config.page_size, self._state.memory.pool.refs
+        singles, step = self._singles, self.step
+        for sequence in sequences:
+            start = sequence.num_computed
+            logical, offset = divmod(start, page_size)
+            if offset and sequence.joined and refs[sequence.table.pages[logical]] == 1:
+                singles.append(Chunk(sequence.slot, start, 1, sequence.samples))
+                sequence.planned = step
+                self.budget -= 1
+            else:
+                self.compute(sequence, 1)
+
+    def compute(self, sequence: Sequence, length: int) -> None:
+        """The next ``length`` tokens of ``sequence``. Needs the pages for them available."""
+        state, start = self._state, sequence.num_computed
+        changes = state.memory.extend(sequence, start + length, self._copies, state.now)
+        if sequence.joined:
+            self._grow.extend(Grow(sequence.slot, logical, page) for logical, page in changes)
+        else:
+            state.join(sequence)
+            self._introduce(sequence)
+        sequence.planned = self.step
+        samples: tuple[int, ...] = ()
+        if length == sequence.missing:
+            samples = sequence.samples
+            if not sequence.group.forked:
+                children = state.fork(sequence)
+                for child in children:
+                    self._introduce(child)
+                samples += tuple(child.slot for child in children)
+        chunks = self._singles if length == 1 else self._longer
+        chunks.append(Chunk(sequence.slot, start, length, samples))
+        self.budget -= length
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is computed."""
+        return not self._singles and not self._longer
+
+    def plan(self) -> StepPlan:
+        """The finished plan; it takes the slots that were left since the last one with it."""
+        leave = tuple(self._state.leave)
+        self._state.leave.clear()
+        return StepPlan(
+            step=self.step,
+            leave=leave,
+            copies=tuple(self._copies),
+            join=tuple(self._join),
+            grow=tuple(self._grow),
+            chunks=(*self._singles, *self._longer),
+        )
+
+    def _introduce(self, sequence: Sequence) -> None:
+        request = sequence.group.request
+        self._join.append(
+            Join(
+                slot=sequence.slot,
+                handle=request.handle,
+                index=sequence.index,
+                tokens=tuple(sequence.tokens),
+                num_prompt=len(request.prompt),
+                params=request.params,
+                pages=tuple(sequence.table.pages),
+            )
+        )

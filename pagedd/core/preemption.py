@@ -1,0 +1,62 @@
+"""Preemption: taking slot and pages from a running sequence, to bring it back later.
+
+The only mode here is ``recompute``: the pages are dropped (those the index knows stay findable
+until their memory is needed), and the sequence computes its prompt and what it drew again.
+"""
+
+from __future__ import annotations
+
+from pagedd.core.events import Preempted
+from pagedd.core.policies import Policy
+from pagedd.core.sequence import Sequence
+from pagedd.core.state import SchedulerState
+
+
+def preempt(state: SchedulerState, victim: Sequence, reason: str) -> None:
+    """Put ``victim`` back into the queue; nobody hears of one whose first chunk is to come."""
+    joined, pages = victim.joined, len(victim.table)
+    state.put_back(victim)
+    if not joined:
+        return
+    victim.group.book.preemptions += 1
+    state.totals.preemptions_recompute += 1
+    state.events.preempted.append(
+        Preempted(victim.handle, victim.index, "recompute", reason, pages)
+    )
+
+
+def preempt_for_page(state: SchedulerState, victim: Sequence, taker: Sequence) -> None:
+    """``taker`` found no page; ``victim`` may be the same, when all others come first."""
+    if victim is taker:
+        reason = "no page is free, and every sequence that holds some comes first"
+    else:
+        reason = (
+            f"request {taker.handle} (priority {taker.priority}) found no free page, and this "
+            f"sequence (priority {victim.priority}) is the first to give its own"
+        )
+    preempt(state, victim, reason)
+
+
+def take_slots(state: SchedulerState, taker: Sequence, policy: Policy) -> bool:
+    """Free the slots that ``taker`` needs, from strictly less urgent sequences only.
+
+    False, and nothing has changed, when all of theirs would not do. Needs a plan that has
+    scheduled nothing yet.
+    """
+    short = taker.slots_needed - len(state.slots)
+    victims: list[Sequence] = []
+    lower = [sequence for sequence in state.running if sequence.priority > taker.priority]
+    for victim in sorted(lower, key=policy):
+        if short <= 0:
+            break
+        victims.append(victim)
+        short -= 1 + len(victim.group.reserved)
+    if short > 0:
+        return False
+    for victim in victims:
+        reason = (
+            f"request {taker.handle} (priority {taker.priority}) is more urgent than this one "
+            f"(priority {victim.priority}), and no slot was free"
+        )
+        preempt(state, victim, reason)
+    return True

@@ -1,0 +1,94 @@
+"""What the running sequences compute in a step, and who gives way when pages are short.
+
+Tokens go to decoding sequences first, then to partial prefills. Pages go by urgency: a sequence
+that finds none takes them from the end of the order of protection, from sequences that this step
+has not scheduled yet. So nothing ever has to be taken back out of a plan.
+"""
+
+from __future__ import annotations
+
+from pagedd.core.draft import Draft
+from pagedd.core.policies import Policy, most_protected_first
+from pagedd.core.preemption import preempt_for_page
+from pagedd.core.sequence import Sequence
+from pagedd.core.state import SchedulerState
+
+Work = tuple[Sequence, int]  # and how many of its tokens to compute
+
+
+def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None:
+    """Schedule the running sequences as far as the budget goes; at least one when any runs."""
+    rest = list(state.running)
+    while rest and draft.budget > 0:
+        decodes, prefills = _share(rest, draft.budget)
+        if _suffices(state, decodes, prefills):
+            draft.compute_each(decodes)
+            for sequence, length in prefills:
+                draft.compute(sequence, length)
+            return
+        lengths = {sequence.slot: 1 for sequence in decodes}
+        lengths.update((sequence.slot, length) for sequence, length in prefills)
+        before = state.put_backs
+        _place(state, draft, most_protected_first(rest, policy), lengths)
+        if state.put_backs == before:
+            return
+        # The budget of the victims may serve those that got none.
+        rest = [sequence for sequence in state.running if sequence.planned != draft.step]
+
+
+def _share(rest: list[Sequence], budget: int) -> tuple[list[Sequence], list[Work]]:
+    """Who computes how much, pages aside: decoding ones first, each group by urgency.
+
+    When the decoding ones alone would use up the budget, one token is kept for a prefill that is
+    more urgent than the last of them: less urgent work does not hold it up for ever.
+    """
+    decodes: list[Sequence] = []
+    others: list[Sequence] = []
+    for sequence in rest:
+        (decodes if len(sequence.tokens) - sequence.num_computed == 1 else others).append(sequence)
+    if others and len(decodes) >= budget and others[0].priority < decodes[budget - 1].priority:
+        del decodes[budget - 1 :]
+    del decodes[budget:]
+    budget -= len(decodes)
+    prefills: list[Work] = []
+    for sequence in others:
+        if budget == 0:
+            break
+        length = min(sequence.missing, budget)
+        prefills.append((sequence, length))
+        budget -= length
+    return decodes, prefills
+
+
+def _suffices(state: SchedulerState, decodes: list[Sequence], prefills: list[Work]) -> bool:
+    """All of it finds pages: then their order does not matter."""
+    memory, available = state.memory, state.memory.pool.available
+    for sequence, length in prefills:
+        available -= memory.needed(sequence, sequence.num_computed + length)
+    if available >= len(decodes):
+        return True
+    return available >= sum(memory.needed(each, each.num_computed + 1) for each in decodes)
+
+
+def _place(
+    state: SchedulerState, draft: Draft, order: list[Sequence], lengths: dict[int, int]
+) -> None:
+    """Schedule ``order``, the most protected first; its end gives pages to its beginning."""
+    memory = state.memory
+    place, end = 0, len(order)
+    while place < end:
+        sequence = order[place]
+        place += 1
+        length = lengths.get(sequence.slot, 0)
+        if length == 0:
+            continue
+        upto = sequence.num_computed + length
+        while memory.needed(sequence, upto) > memory.pool.available and end > place:
+            end -= 1
+            preempt_for_page(state, order[end], sequence)
+        if memory.needed(sequence, upto) <= memory.pool.available:
+            draft.compute(sequence, length)
+        elif sequence is not state.running.first:
+            preempt_for_page(state, sequence, sequence)
+        # Else the most urgent of all lacks pages that those have who are in the draft already,
+        # because the budget went to them first. It goes on when they have ended or go after it.

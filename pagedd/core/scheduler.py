@@ -1,0 +1,162 @@
+"""Scheduler: decides one step at a time.
+
+``plan`` and ``commit`` alternate; commands may come at any time between. A command that ends a
+sequence while its step runs takes effect at the commit, so that no page, and no slot, that the
+plan names is given to anybody else meanwhile.
+"""
+
+from __future__ import annotations
+
+from pagedd.core import audit
+from pagedd.core.admission import admit_urgent, admit_waiting
+from pagedd.core.draft import Draft
+from pagedd.core.events import Accepted, Failed, Stats, StepEvents
+from pagedd.core.outcome import advance, draw
+from pagedd.core.plan import StepPlan, StepResult
+from pagedd.core.policies import POLICIES, Policy
+from pagedd.core.request import Request
+from pagedd.core.running import compute_running
+from pagedd.core.snapshot import Snapshot, take_snapshot
+from pagedd.core.state import SchedulerConfig, SchedulerState
+from pagedd.errors import BadRequest, PromptTooLong, QueueFull
+
+__all__ = ["Scheduler", "SchedulerConfig"]
+
+
+class Scheduler:
+    """Owns what waits and what runs. Times are seconds of any clock that never goes back.
+
+    ``key`` (at most 64 bytes, random) keeps the digests of the prefix index unpredictable;
+    ``policy`` orders the victims among the least urgent.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, *, key: bytes, policy: Policy = POLICIES["arrival"]
+    ) -> None:
+        self._state = SchedulerState(config, key)
+        self._policy = policy
+        self._step = 0
+        self._in_flight: StepPlan | None = None
+        self._deferred: list[tuple[int, int | None]] = []  # handle, choice or all of them
+
+    @property
+    def config(self) -> SchedulerConfig:
+        """The limits it keeps to."""
+        return self._state.config
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return not self._state.groups
+
+    def submit(self, request: Request, now: float) -> None:
+        """Take ``request`` into the queue (event ``accepted``) or refuse it (``failed``)."""
+        state = self._state
+        assert request.handle not in state.groups, f"handle {request.handle} is in use"
+        state.now = now
+        refusal = self._refusal(request)
+        if refusal is not None:
+            state.refuse(refusal)
+        else:
+            state.events.accepted.append(Accepted(request.handle, state.enqueue(request)))
+
+    def cancel(self, handle: int, now: float) -> None:
+        """End a request (event ``finished``, ``cancelled``). Nothing if it is not known."""
+        self._command(handle, None, now)
+
+    def end_choice(self, handle: int, index: int, now: float) -> None:
+        """A choice needs no more tokens. Nothing if it has ended."""
+        self._command(handle, index, now)
+
+    def plan(self, now: float) -> StepPlan | None:
+        """Decide the next step; None exactly when idle. To be committed before the next call."""
+        assert self._in_flight is None, "the last plan was not committed"
+        state = self._state
+        state.now = now
+        if not state.groups:
+            return None
+        draft = Draft(state, self._step)
+        before = state.put_backs
+        admit_urgent(state, draft, self._policy)
+        compute_running(state, draft, self._policy)
+        if state.put_backs == before:  # who has just given way does not come back in the same step
+            admit_waiting(state, draft)
+        state.memory.pool.unpin()
+        assert not draft.is_empty, "there is work, but nobody can go on"
+        self._step += 1
+        self._in_flight = draft.plan()
+        return self._in_flight
+
+    def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        """Take in what the runner made of ``plan``, the last one."""
+        assert plan is self._in_flight, "a plan is committed once, right after it was carried out"
+        state = self._state
+        state.now = now
+        self._in_flight = None
+        advance(state, plan.chunks)
+        deferred, self._deferred = self._deferred, []
+        for handle, index in deferred:
+            self._command(handle, index, now)
+        for sampled in result.sampled:
+            draw(state, sampled)
+
+    def take_events(self) -> StepEvents:
+        """The events since the last call."""
+        events, self._state.events = self._state.events, StepEvents()
+        return events
+
+    def stats(self) -> Stats:
+        """The counters, in constant time."""
+        return self._state.stats()
+
+    def snapshot(self) -> Snapshot:
+        """A picture of all pages and sequences, in time proportional to them."""
+        return take_snapshot(self._state)
+
+    def audit(self) -> None:
+        """Check every invariant; raises AssertionError with the one that is broken."""
+        audit.check_state(self._state)
+        if self._in_flight is not None:
+            audit.check_plan(self._state, self._in_flight)
+
+    def _command(self, handle: int, index: int | None, now: float) -> None:
+        state = self._state
+        state.now = now
+        group = state.groups.get(handle)
+        if group is None:
+            return
+        if self._in_flight is not None:
+            self._deferred.append((handle, index))
+        elif index is None:
+            state.finish(group, cancelled=True)
+        else:
+            state.end_choice(group, index)
+
+    def _refusal(self, request: Request) -> Failed | None:
+        """Why ``request`` can never be served, or not now."""
+        config, num_prompt = self._state.config, len(request.prompt)
+        if num_prompt == 0:
+            return Failed(request.handle, BadRequest.code, "the prompt holds no token", {})
+        if not 1 <= request.params.n <= config.max_num_seqs:
+            message = f"n is {request.params.n}; it must lie in 1 to {config.max_num_seqs}"
+            detail = {"n": request.params.n, "max_num_seqs": config.max_num_seqs}
+            return Failed(request.handle, BadRequest.code, message, detail)
+        if num_prompt + 1 > config.max_sequence_len:
+            pool = config.num_pages * config.page_size
+            message = (
+                f"the prompt has {num_prompt} tokens and needs room for one more, but a sequence "
+                f"can have {config.max_sequence_len} (the model {config.max_model_len}, the cache "
+                f"{config.num_pages} pages of {config.page_size}: {pool})"
+            )
+            detail = {
+                "prompt_tokens": num_prompt,
+                "max_model_len": config.max_model_len,
+                "pool_tokens": pool,
+            }
+            return Failed(request.handle, PromptTooLong.code, message, detail)
+        waiting = self._state.num_waiting
+        if waiting >= config.max_queue:
+            message = f"{waiting} requests are waiting; the queue takes {config.max_queue}"
+            detail = {"waiting": waiting, "max_queue": config.max_queue}
+            return Failed(request.handle, QueueFull.code, message, detail)
+        return None

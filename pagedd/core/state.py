@@ -1,0 +1,264 @@
+"""SchedulerState: what the scheduler owns, and the elementary changes of it.
+
+Each method keeps every invariant of ``audit`` on its own, so that the decisions (``admission``,
+``running``, ``preemption``, ``outcome``) can be read without thinking of the bookkeeping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from pagedd.core.events import Failed, Finished, Resumed, Started, Stats, StepEvents
+from pagedd.core.ledger import Phase
+from pagedd.core.memory import Memory
+from pagedd.core.queue import UrgencyQueue
+from pagedd.core.request import Request
+from pagedd.core.sequence import Group, Sequence, SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """The limits of one scheduler. All counts are at least 1, but ``max_queue`` can be 0."""
+
+    num_pages: int
+    page_size: int  # tokens
+    max_num_seqs: int  # slots
+    max_num_batched_tokens: int  # rows of one step
+    max_model_len: int  # tokens of one sequence
+    max_queue: int  # requests that wait
+    eos_ids: frozenset[int]
+    prefix_cache: bool = True
+    watermark: float = 0.01  # share of the pages that an admission leaves to those that run
+
+    @property
+    def max_sequence_len(self) -> int:
+        """Tokens that one sequence can reach: by the model, and alone in the whole pool."""
+        return min(self.max_model_len, self.num_pages * self.page_size)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the start, and of the requests that run (``Stats``)."""
+
+    running: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    preemptions_recompute: int = 0
+    recomputed_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class SchedulerState:
+    """Requests, queues, slots, pages and the events that were not taken yet."""
+
+    def __init__(self, config: SchedulerConfig, key: bytes) -> None:
+        self.config = config
+        self.memory = Memory(config.num_pages, config.page_size, key, config.prefix_cache)
+        self.groups: dict[int, Group] = {}
+        self.waiting = UrgencyQueue()
+        self.running = UrgencyQueue()
+        self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
+        self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
+        self.leave: list[int] = []
+        self.events = StepEvents()
+        self.totals = Totals()
+        self.arrivals = 0
+        self.put_backs = 0  # sequences put from running back to waiting, since the start
+        self.now = 0.0
+
+    def enqueue(self, request: Request) -> int:
+        """Let ``request`` wait; its place in the queue."""
+        config = self.config
+        group = Group(request, self.arrivals, self.now, config.eos_ids, config.max_sequence_len)
+        self.arrivals += 1
+        self.groups[request.handle] = group
+        self.waiting.add(group.sequences[0])
+        return self.waiting.place(group.sequences[0])
+
+    def admit(self, sequence: Sequence, hits: list[int]) -> None:
+        """From waiting to running: its slots, and the pages that hold its beginning already."""
+        self.waiting.remove(sequence)
+        self.running.add(sequence)
+        reserved = [heappop(self.slots) for _ in range(sequence.slots_needed)]
+        self._seat(sequence, reserved[0])
+        sequence.group.reserved = reserved[1:]
+        self.memory.adopt(sequence, hits, self.now)
+
+    def join(self, sequence: Sequence) -> None:
+        """The runner gets to know ``sequence``: its first chunk since it was admitted."""
+        group, cached = sequence.group, sequence.num_computed
+        resumes = sequence.state is SequenceState.PREEMPTED
+        sequence.joined = True
+        sequence.state = SequenceState.PREFILLING
+        group.started = True
+        self._activate(group, 1)
+        group.settle(self.now)
+        if resumes:
+            reason = f"there is room again; {cached} of {sequence.num_tokens} tokens were cached"
+            pages = len(sequence.table)
+            self.events.resumed.append(
+                Resumed(sequence.handle, sequence.index, "recompute", reason, pages)
+            )
+            return
+        group.cached_tokens = cached
+        self.totals.prompt_tokens += sequence.num_prompt
+        if self.config.prefix_cache:
+            self.totals.prefix_queries += sequence.num_prompt
+            self.totals.prefix_hits += cached
+        queued = group.book.elapsed_ms(Phase.QUEUED, self.now)
+        self.events.started.append(Started(sequence.handle, cached, queued))
+
+    def fork(self, parent: Sequence) -> list[Sequence]:
+        """The other choices of a request whose prompt is complete with this step's chunk."""
+        group = parent.group
+        children = []
+        for index, slot in enumerate(group.reserved, start=1):
+            child = Sequence(group, index, list(parent.tokens))
+            self.memory.fork(parent, child, self.now)
+            child.num_computed = parent.num_computed
+            child.planned = parent.planned
+            child.joined = True
+            child.state = SequenceState.PREFILLING
+            self._seat(child, slot)
+            self.running.add(child)
+            children.append(child)
+        group.sequences.extend(children)
+        group.reserved = []
+        group.forked = True
+        self._activate(group, len(children))
+        return children
+
+    def decode(self, sequence: Sequence) -> None:
+        """``sequence`` drew its first token since it joined."""
+        sequence.state = SequenceState.DECODING
+        sequence.group.decoding += 1
+        sequence.group.settle(self.now)
+
+    def put_back(self, sequence: Sequence) -> None:
+        """From running to waiting: its slots and pages are free at once."""
+        if sequence.joined:
+            self._part(sequence)
+            sequence.state = SequenceState.PREEMPTED
+        self._unseat(sequence)
+        self.waiting.add(sequence)
+        self.put_backs += 1
+
+    def end(self, sequence: Sequence) -> None:
+        """A choice needs no more tokens; with the last one, the request has finished."""
+        group = sequence.group
+        self._drop(sequence)
+        group.open -= 1
+        if group.open == 0:
+            self.finish(group)
+
+    def end_choice(self, group: Group, index: int) -> None:
+        """End choice ``index``; before the fork it is only noted, unless it is the last open one.
+
+        Nothing if there is no such choice or it has ended.
+        """
+        if group.forked:
+            for sequence in group.sequences:
+                if sequence.index == index and sequence.state is not SequenceState.ENDED:
+                    self.end(sequence)
+        elif 0 <= index < group.open:
+            group.early.add(index)
+            if len(group.early) == group.open:
+                self.finish(group)
+
+    def finish(self, group: Group, *, cancelled: bool = False) -> None:
+        """The request ends well, or because nobody wants it any more."""
+        self._dissolve(group)
+        if cancelled:
+            self.totals.cancelled += 1
+        else:
+            self.totals.finished += 1
+        ledger = group.book.close(self.now)
+        self.events.finished.append(
+            Finished(group.request.handle, cancelled, group.cached_tokens, ledger)
+        )
+
+    def fail(self, group: Group, failed: Failed) -> None:
+        """The request ends with an error."""
+        self._dissolve(group)
+        self.refuse(failed)
+
+    def refuse(self, failed: Failed) -> None:
+        """Report an error of a request that is not in service."""
+        self.totals.failed += 1
+        self.events.failed.append(failed)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests of which the runner knows no sequence."""
+        return len(self.groups) - self.totals.running
+
+    def stats(self) -> Stats:
+        """The counters, in constant time."""
+        totals = self.totals
+        return Stats(
+            running=totals.running,
+            waiting=self.num_waiting,
+            pages=self.memory.pool.counts,
+            finished_total=totals.finished,
+            cancelled_total=totals.cancelled,
+            failed_total=totals.failed,
+            preemptions_recompute=totals.preemptions_recompute,
+            recomputed_tokens=totals.recomputed_tokens,
+            prefix_queries=totals.prefix_queries,
+            prefix_hits=totals.prefix_hits,
+            prompt_tokens=totals.prompt_tokens,
+            generated_tokens=totals.generated_tokens,
+        )
+
+    def _dissolve(self, group: Group) -> None:
+        for sequence in group.sequences:
+            self._drop(sequence)
+        del self.groups[group.request.handle]
+
+    def _drop(self, sequence: Sequence) -> None:
+        if sequence.state is SequenceState.ENDED:
+            return
+        if sequence.slot < 0:
+            self.waiting.remove(sequence)
+        else:
+            if sequence.joined:
+                self._part(sequence)
+            self._unseat(sequence)
+        sequence.state = SequenceState.ENDED
+        sequence.group.settle(self.now)
+
+    def _seat(self, sequence: Sequence, slot: int) -> None:
+        sequence.slot = slot
+        sequence.samples = (slot,)
+        self.by_slot[slot] = sequence
+
+    def _unseat(self, sequence: Sequence) -> None:
+        group = sequence.group
+        self.running.remove(sequence)
+        self.memory.release(sequence, self.now)
+        self.by_slot[sequence.slot] = None
+        heappush(self.slots, sequence.slot)
+        sequence.slot = -1
+        if not group.forked:
+            for slot in group.reserved:
+                heappush(self.slots, slot)
+            group.reserved = []
+
+    def _part(self, sequence: Sequence) -> None:
+        """The runner must forget ``sequence``."""
+        group = sequence.group
+        self.leave.append(sequence.slot)
+        sequence.joined = False
+        if sequence.state is SequenceState.DECODING:
+            group.decoding -= 1
+        self._activate(group, -1)
+        group.settle(self.now)
+
+    def _activate(self, group: Group, change: int) -> None:
+        before, group.active = group.active, group.active + change
+        self.totals.running += (group.active > 0) - (before > 0)
