@@ -70,7 +70,7 @@ def resolve(
             return ModelFiles("folder", path, path.resolve().name)
         check_gguf(path)
         return ModelFiles("gguf", path, path.stem)
-    if is_hub_id(name) and not name.endswith(".gguf"):
+    if is_hub_id(name):
         return ModelFiles("folder", hub_snapshot(name, cache, need_weights=need_weights), name)
     if os.sep in name or name.endswith(".gguf"):
         raise ModelNotFound(f"no model at {shown(name)}: there is no such file or folder")
@@ -98,7 +98,7 @@ def catalog_file(name: str, cache: Path, catalog: Mapping[str, CatalogEntry] = C
 
 def is_hub_id(name: str) -> bool:
     """Whether ``name`` can be the id of a model on the hub: ``owner/name``."""
-    return _HUB_ID.fullmatch(name) is not None
+    return _HUB_ID.fullmatch(name) is not None and not name.endswith(".gguf")
 
 
 def hub_snapshot(repo: str, cache: Path, *, need_weights: bool = True) -> Path:
