@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from pagedd_kernels.triton_.tiles import TILES, attention_tile, decode_splits
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 
 def python(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,50 @@ def _sequence_of_tile(cu_seqlens, tile, num_decode, num_seqs, BLOCK_Q: tl.conste
     return low, first_tile
 
 
-@triton.jit(do_not_specialize=["layer", "num_decode", "num_seqs"])
+@triton.jit
+def _key_range(
+    position,
+    length,
+    split,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLITS: tl.constexpr,
+    WINDOW: tl.constexpr,
+):
+    """What the rows from ``position`` on see: keys from ``begin``, and one split's part of them.
+
+        0 ... begin ... split_begin ... split_end ... end of the last row's keys ... length
+
+    ``split_begin`` is a multiple of BLOCK_N, so the first tile may begin before ``begin``.
+    """
+    end = tl.minimum(length, position + BLOCK_Q)
+    begin = 0
+    if WINDOW > 0:
+        begin = tl.maximum(position - WINDOW + 1, 0)
+    first_block = begin // BLOCK_N
+    blocks = tl.cdiv(tl.cdiv(end, BLOCK_N) - first_block, SPLITS)
+    split_begin = (first_block + split * blocks) * BLOCK_N
+    return begin, split_begin, tl.minimum(end, split_begin + blocks * BLOCK_N)
+
+
+@triton.jit
+def _softmax_step(score, v, top, total, acc):
+    """Take one tile of keys into the running softmax, in base 2.
+
+    ``score [rows, keys]`` (-inf: not seen), ``v [keys, dims]``; ``top`` the maximum so far,
+    ``total [rows]`` and ``acc [rows, dims]`` the sums relative to it.
+    """
+    new_top = tl.maximum(top, tl.max(score, axis=1))
+    # a row that has seen no key yet must not compute -inf - -inf
+    shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+    weight = tl.exp2(score - shift[:, None])
+    shrink = tl.exp2(top - shift)
+    total = total * shrink + tl.sum(weight, axis=1)
+    acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+    return new_top, total, acc
+
+
+@triton.jit(do_not_specialize=["layer", "num_decode", "num_seqs", "stride_table"])
 def attention_kernel(
     q,
     cache,
@@ -101,50 +144,31 @@ def attention_kernel(
     if UPCAST:
         queries = queries.to(tl.float32)
 
-    # keys [begin, end) of the tile, [split_begin, split_end) of this program
-    end = tl.minimum(length, base + first_query + BLOCK_Q)
-    begin = 0
-    if WINDOW > 0:
-        begin = tl.maximum(base + first_query - WINDOW + 1, 0)
-    first_block = begin // BLOCK_N
-    blocks = tl.cdiv(tl.cdiv(end, BLOCK_N) - first_block, SPLITS)
-    split_begin = (first_block + split * blocks) * BLOCK_N
-    split_end = tl.minimum(end, split_begin + blocks * BLOCK_N)
-
+    begin, split_begin, split_end = _key_range(
+        base + first_query, length, split, BLOCK_Q, BLOCK_N, SPLITS, WINDOW
+    )
     keys = cache + layer.to(tl.int64) * stride_layer + kv_head * stride_head
-    values = keys + stride_kind
     table = page_table + seq.to(tl.int64) * stride_table
-    n = tl.arange(0, BLOCK_N)
+    key = tl.arange(0, BLOCK_N)
     top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     for start in range(split_begin, split_end, BLOCK_N):
-        key = start + n
-        key_in = (key >= begin) & (key < split_end)
-        page = tl.load(table + key // PAGE_SIZE, mask=key_in, other=0).to(tl.int64)
-        at = page * stride_page + (key % PAGE_SIZE) * stride_slot
-        k = tl.load(
-            keys + at[None, :] + d[:, None], mask=key_in[None, :] & d_in[:, None], other=0.0
-        )
-        v = tl.load(
-            values + at[:, None] + d[None, :], mask=key_in[:, None] & d_in[None, :], other=0.0
-        )
+        key_in = (start + key >= begin) & (start + key < split_end)
+        page = tl.load(table + (start + key) // PAGE_SIZE, mask=key_in, other=0).to(tl.int64)
+        at = page * stride_page + ((start + key) % PAGE_SIZE) * stride_slot
+        k_in = key_in[None, :] & d_in[:, None]
+        k = tl.load(keys + at[None, :] + d[:, None], mask=k_in, other=0.0)
+        v_in = key_in[:, None] & d_in[None, :]
+        v = tl.load(keys + stride_kind + at[:, None] + d[None, :], mask=v_in, other=0.0)
         if UPCAST:
             k = k.to(tl.float32)
             v = v.to(tl.float32)
-        score = tl.dot(queries, k, input_precision="ieee") * scale
-        seen = key_in[None, :] & (key[None, :] <= position[:, None])
+        seen = key_in[None, :] & (start + key[None, :] <= position[:, None])
         if WINDOW > 0:
-            seen &= key[None, :] > position[:, None] - WINDOW
-        score = tl.where(seen, score, float("-inf"))
-        new_top = tl.maximum(top, tl.max(score, axis=1))
-        # a row that has seen no key yet must not compute -inf - -inf
-        shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-        weight = tl.exp2(score - shift[:, None])
-        shrink = tl.exp2(top - shift)
-        total = total * shrink + tl.sum(weight, axis=1)
-        acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
-        top = new_top
+            seen &= start + key[None, :] > position[:, None] - WINDOW
+        score = tl.dot(queries, k, input_precision="ieee") * scale
+        top, total, acc = _softmax_step(tl.where(seen, score, float("-inf")), v, top, total, acc)
 
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     at_out = (token * HEADS + head) * SPLITS + split
