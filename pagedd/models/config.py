@@ -56,7 +56,7 @@ def _refuse_other_mathematics(settings: Settings) -> None:
     if quantization := settings.mapping("quantization_config"):
         method = quantization.get("quant_method", "unknown")
         raise ModelError(
-            f"{settings.where}: quantization_config ({method}) is not supported; "
+            f"{settings.where}: quantization_config ({method!r}) is not supported; "
             "use the unquantised checkpoint or a GGUF file"
         )
 

@@ -21,6 +21,7 @@ class Rope:
     def __init__(self, spec: RopeSpec, device: torch.device) -> None:
         self.spec = spec
         self.attention_factor = attention_factor(spec)
+        self._exponents = _exponents(spec.dim).to(device)
         self._near = inverse_frequencies(spec).to(device)
         # Beyond the original length longrope has a second set.
         self._far = inverse_frequencies(spec, beyond=True).to(device)
@@ -50,7 +51,7 @@ class Rope:
         stretched = lengths.clamp(min=spec.max_position).float()[:, None]
         growth = factor * stretched / spec.max_position - (factor - 1)
         base = spec.theta * growth ** (spec.dim / (spec.dim - 2))
-        return 1.0 / base ** _exponents(spec.dim).to(lengths.device)
+        return 1.0 / base**self._exponents
 
 
 def inverse_frequencies(spec: RopeSpec, *, beyond: bool = False) -> Tensor:

@@ -18,14 +18,18 @@ _WITH_ORIGINAL = ("yarn", "longrope", "llama3")
 def read_rope(settings: Settings, *, head_dim: int, max_position: int, theta: float) -> RopeSpec:
     """The rope of a config; ``theta`` is the family's default. Errors: ``ModelError``."""
     theta = settings.number("rope_theta", theta)
-    _refuse_partial(settings)
+    partial = settings.number("partial_rotary_factor", 1.0)
     top_original = settings.get("original_max_position_embeddings")
     if top_original is not None:
         settings.integer("original_max_position_embeddings")
     rope = _rope_dict(settings)
     kind = _kind(rope)
     theta = rope.number("rope_theta", theta)
-    _refuse_partial(rope)
+    partial = rope.number("partial_rotary_factor", partial)
+    if partial > 1 or (partial != 1 and kind != "proportional"):
+        raise ModelError(
+            f"{settings.where}: partial_rotary_factor {partial} is not supported with {kind} rope"
+        )
     original = rope.integer("original_max_position_embeddings", max_position)
     if kind in _WITH_ORIGINAL and top_original is not None:
         original = top_original
@@ -35,6 +39,7 @@ def read_rope(settings: Settings, *, head_dim: int, max_position: int, theta: fl
         dim=head_dim,
         max_position=max_position,
         original_max_position=original if kind in _WITH_ORIGINAL else max_position,
+        proportion=partial,
     )
     spec = _with_kind(rope, kind, base)
     rope.refuse_unread()
@@ -76,11 +81,6 @@ def _kind(rope: Settings) -> str:
     if not isinstance(kind, str):
         raise rope.error("rope_type", "a name")
     return kind
-
-
-def _refuse_partial(settings: Settings) -> None:
-    if settings.optional_number("partial_rotary_factor") not in (None, 1.0):
-        raise settings.error("partial_rotary_factor", "1.0 for this architecture")
 
 
 def _with_kind(rope: Settings, kind: str, base: RopeSpec) -> RopeSpec:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pagedd.errors import ModelError
+from pagedd.models.gguf_meta import shown
 
 # What training, generation defaults and tools leave in config.json.
 _HARMLESS_KEYS = """
@@ -55,9 +56,8 @@ class Settings:
 
     def error(self, key: str, expected: str) -> ModelError:
         """The error for a value that is not as ``expected``."""
-        shown = repr(self.values.get(key))
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return ModelError(f"{self.where}: {key} is {shown}, expected {expected}")
+        value = _short(self.values.get(key), repr)
+        return ModelError(f"{self.where}: {key} is {value}, expected {expected}")
 
     def integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
         """An integer ≥ ``minimum``; missing without a default is an error."""
@@ -121,7 +121,7 @@ class Settings:
             off = value is None or value is False or value in ("", [], {})
             if key in self._read or off or _is_harmless(key):
                 continue
-            raise ModelError(f"{self.where}: unsupported setting {key} = {_short(value)}")
+            raise ModelError(f"{self.where}: unsupported setting {shown(key)} = {_short(value)}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -145,6 +145,6 @@ def _is_harmless(key: str) -> bool:
     return key in HARMLESS or key.startswith(HARMLESS_STARTS) or key.endswith(HARMLESS_ENDS)
 
 
-def _short(value: object) -> str:
-    text = json.dumps(value)
+def _short(value: object, write: Callable[[object], str] = json.dumps) -> str:
+    text = write(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -23,6 +23,7 @@ def _rope_layers(settings: Settings, layers: int) -> tuple[bool, ...]:
 
 
 def _windows(settings: Settings, layers: int) -> tuple[int, ...]:
+    settings.get("max_window_layers")  # published configs have it, the reference uses it nowhere
     window = optional_window(settings)
     if not settings.flag("use_sliding_window", False):
         window = None

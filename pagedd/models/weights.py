@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pagedd.errors import ModelError
+from pagedd.models.gguf_meta import shown
 from pagedd.models.settings import read_json
 from pagedd.models.spec import EMBEDDING, OUTPUT, ModelSpec, Weights, tensor_shapes
 
@@ -38,7 +39,9 @@ class SafetensorsWeights:
             held = self._open(folder, sorted(set(listed.values())), f" (named by {index.name})")
             for name, file in listed.items():
                 if name not in held[file]:
-                    raise ModelError(f"{folder / file}: tensor {name} of the index is missing")
+                    raise ModelError(
+                        f"{folder / file}: tensor {shown(name)} of the index is missing"
+                    )
             self._where.update(listed)
             return
         single = folder / SINGLE_FILE
@@ -107,7 +110,9 @@ def check_tensors(spec: ModelSpec, weights: Weights) -> ModelSpec:
     known = expected.keys() | ({OUTPUT} if spec.tie_embeddings else set())
     for name in sorted(present - known):
         if not _HARMLESS.fullmatch(name):
-            raise ModelError(f"tensor {name} of the checkpoint is unknown to {spec.architecture}")
+            raise ModelError(
+                f"tensor {shown(name)} of the checkpoint is unknown to {spec.architecture}"
+            )
     return spec
 
 

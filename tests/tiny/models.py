@@ -96,12 +96,11 @@ def _draw(name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def edit_config(folder: Path, drop: Sequence[str] = (), **changes: Any) -> Path:
-    """Change keys of config.json in place, as a hand-edited or older checkpoint would have them."""
+    """Drop keys of config.json, then set others: what older tools or people may have written."""
     path = folder / "config.json"
-    config = {**json.loads(path.read_text()), **changes}
-    for key in drop:
-        config.pop(key, None)
-    path.write_text(json.dumps(config, indent=1))
+    config = json.loads(path.read_text())
+    kept = {key: value for key, value in config.items() if key not in drop}
+    path.write_text(json.dumps({**kept, **changes}, indent=1))
     return folder
 
 
