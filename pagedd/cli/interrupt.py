@@ -1,0 +1,37 @@
+"""Ctrl-C as a fact that a loop looks at, instead of an exception anywhere."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Self
+
+from pagedd.errors import PageddError
+
+
+class Interrupted(PageddError):
+    """The person pressed Ctrl-C."""
+
+    exit_code = 130
+
+
+class Interrupts:
+    """Counts SIGINT while it is entered; the handler from before comes back afterwards."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1

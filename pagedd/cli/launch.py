@@ -1,0 +1,76 @@
+"""Start a daemon as a process of its own and wait until it is ready."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pagedd.errors import PageddError, UsageError
+
+LOG_TAIL_LINES = 12
+READY = "ready"
+
+
+def launch(
+    arguments: Sequence[str],
+    log_file: Path,
+    *,
+    own_session: bool,
+    environ: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Run ``pagedd start ARGUMENTS``; returns when it is ready.
+
+    Its standard error goes to ``log_file``. ``own_session`` detaches it from this terminal.
+    Errors: a ``PageddError`` with the daemon's reason and the end of its log.
+    """
+    log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    offset = log_file.stat().st_size if log_file.exists() else 0
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "pagedd.cli.main", "start", *arguments]
+    command += ["--ready-fd", str(writer)]
+    with open(log_file, "ab") as log:
+        try:
+            daemon = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writer,),
+                start_new_session=own_session,
+                env=None if environ is None else dict(environ),
+            )
+        finally:
+            os.close(writer)
+    try:
+        with open(reader, "rb") as pipe:
+            answer = pipe.readline().decode("utf-8", "replace").strip()
+    except BaseException:
+        daemon.terminate()
+        daemon.wait()
+        raise
+    if answer == READY:
+        return daemon
+    code = daemon.wait()
+    raise _failure(answer, code, log_file, offset)
+
+
+def _failure(answer: str, code: int, log_file: Path, offset: int) -> PageddError:
+    kind = UsageError if code == UsageError.exit_code else PageddError
+    tail = _tail(log_file, offset)
+    if answer:
+        return kind(answer)
+    reason = f"it exited with {code}" if code >= 0 else f"signal {-code} ended it"
+    if not tail:
+        return kind(f"the daemon did not start: {reason}")
+    return kind(f"the daemon did not start: {reason}; the end of {log_file}:\n{tail}")
+
+
+def _tail(log_file: Path, offset: int) -> str:
+    """What this start has logged, its last lines."""
+    with open(log_file, "rb") as log:
+        log.seek(offset)
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    return "\n".join(lines[-LOG_TAIL_LINES:])

@@ -1,0 +1,111 @@
+"""The sampling flags: one for each field of ``params`` in pagedd-protocol(7).
+
+Ranges live in the protocol's struct alone; a value it refuses is reported under its flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Any
+
+from pagedd.errors import UsageError
+
+if TYPE_CHECKING:
+    from pagedd.protocol import Params
+
+# field, metavar, type, help
+_NUMBERS: tuple[tuple[str, str, type, str], ...] = (
+    ("max_tokens", "N", int, "longest answer in tokens (default: what the model holds)"),
+    ("min_tokens", "N", int, "no end of the answer before this many tokens (default: 0)"),
+    ("temperature", "X", float, "0 takes the likeliest token, higher is more varied (default: 1)"),
+    ("top_p", "X", float, "draw from the likeliest tokens with this total (default: 1)"),
+    ("top_k", "N", int, "draw from the N likeliest tokens; 0 is off (default: 0)"),
+    ("min_p", "X", float, "drop tokens below this share of the likeliest (default: 0)"),
+    ("presence_penalty", "X", float, "against tokens that the answer has already (default: 0)"),
+    ("frequency_penalty", "X", float, "the same, for each time they came (default: 0)"),
+    ("repetition_penalty", "X", float, "against tokens of prompt and answer (default: 1)"),
+    ("seed", "N", int, "the same seed gives the same answer"),
+    ("logprobs", "N", int, "with --json: log probabilities, and those of N alternatives"),
+    ("n", "N", int, "this many answers (default: 1)"),
+)
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    """All of them, in a group of their own; without a default, so that only given ones are sent."""
+    group = parser.add_argument_group("sampling")
+    for field, metavar, kind, help_ in _NUMBERS:
+        group.add_argument(_flag(field), dest=field, metavar=metavar, type=kind, help=help_)
+    group.add_argument(
+        "--stop",
+        metavar="TEXT",
+        action="append",
+        help="end the answer before this text; \\n is a newline; repeatable",
+    )
+    group.add_argument(
+        "--stop-token-ids", metavar="ID,…", help="end the answer at one of these tokens"
+    )
+    group.add_argument(
+        "--include-stop-str-in-output",
+        action="store_true",
+        default=None,
+        help="keep the stop text in the answer",
+    )
+    group.add_argument(
+        "--ignore-eos", action="store_true", default=None, help="go on past the model's end token"
+    )
+    group.add_argument(
+        "--logit-bias", metavar="ID:X,…", help="add X (-100 to 100) to the score of a token"
+    )
+    group.add_argument(
+        "--no-skip-special-tokens",
+        dest="skip_special_tokens",
+        action="store_false",
+        default=None,
+        help="show special tokens in the answer",
+    )
+
+
+def params_from(args: argparse.Namespace) -> Params:
+    """The struct of what was given. Errors: ``UsageError`` that names the flag."""
+    import msgspec
+
+    from pagedd.protocol import Params
+
+    fields = [name for name, *_ in _NUMBERS]
+    fields += ["include_stop_str_in_output", "ignore_eos", "skip_special_tokens"]
+    given: dict[str, Any] = {
+        name: getattr(args, name) for name in fields if getattr(args, name) is not None
+    }
+    if args.stop:
+        given["stop"] = [text.replace("\\n", "\n") for text in args.stop]
+    if args.stop_token_ids:
+        given["stop_token_ids"] = _ids(args.stop_token_ids)
+    if args.logit_bias:
+        given["logit_bias"] = _biases(args.logit_bias)
+    try:
+        return msgspec.convert(given, Params)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `")
+        field = re.match(r"(?:key in )?\$\.(\w+)", where.removeprefix("key` in `"))
+        flag = _flag(field[1]) if field else "a sampling flag"
+        raise UsageError(f"{flag}: {what[:1].lower()}{what[1:]}".replace("`", "")) from error
+
+
+def _flag(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--stop-token-ids: must be ids like 2,13, not {text!r}") from error
+
+
+def _biases(text: str) -> dict[int, float]:
+    try:
+        pairs = (part.split(":") for part in text.split(","))
+        return {int(token): float(bias) for token, bias in pairs}
+    except ValueError as error:
+        raise UsageError(f"--logit-bias: must be pairs like 13:-5,42:2, not {text!r}") from error

@@ -1,0 +1,127 @@
+"""``pagedd start``: serve a model."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagedd.cli.flags import add_start_options, collect, given_flags
+from pagedd.cli.lock import lock_holder
+from pagedd.cli.parser import examples
+from pagedd.config import BY_NAME, Config, check_start
+from pagedd.errors import AlreadyRunning, ModelNotFound
+from pagedd.models.catalog import CATALOG
+
+if TYPE_CHECKING:
+    from pagedd.server.settings import DaemonSettings
+
+DESCRIPTION = """\
+Start the daemon: load a model and serve it on a Unix socket and on a local TCP port.
+It stays in the foreground, and Ctrl-C stops it; --detach puts it in the background once it is
+ready. Each flag is also a PAGEDD_ variable and a key of pagedd.toml."""
+EPILOG = examples(
+    "pagedd start",
+    "pagedd start --detach",
+    "pagedd start --model ~/models/Qwen3-0.6B --max-num-seqs 16",
+    "pagedd start --kv-cache-memory 2GiB --listen off",
+    "PAGEDD_API_KEY=@/etc/pagedd.key pagedd start --listen 0.0.0.0:7411",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Every option of the daemon."""
+    parser.add_argument(
+        "--detach",
+        action="store_true",
+        help="return when it is ready, and leave it running",
+    )
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    add_start_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The daemon's exit code; with ``--detach`` 0 when it is ready."""
+    config = collect(args, starts=True)
+    check_start(config)
+    holder = lock_holder(config.socket)
+    if holder is not None:
+        who = f" (pid {holder.pid})" if holder.pid else ""
+        raise AlreadyRunning(f"a daemon is running already{who} on unix:{config.socket}")
+    ensure_model(config)
+    if args.detach:
+        return _detach(args, config)
+
+    from pagedd.daemon import run_daemon
+
+    return run_daemon(settings_from(config, ready_fd=args.ready_fd))
+
+
+def ensure_model(config: Config) -> None:
+    """Find the model's files, and download what has a name that can be downloaded.
+
+    Errors: ``ModelNotFound``, ``ModelError``.
+    """
+    from pagedd.models.resolve import is_hub_id, resolve
+
+    name = config["model"]
+    try:
+        resolve(name, need_weights=config["load-format"] != "dummy")
+    except ModelNotFound:
+        if name not in CATALOG and (not is_hub_id(name) or name.endswith(".gguf")):
+            raise
+        from pagedd.cli.pull import fetch
+
+        fetch(name)
+
+
+def settings_from(config: Config, *, ready_fd: int | None = None) -> DaemonSettings:
+    """The structs of daemon and engine."""
+    from pagedd.engine.messages import EngineConfig
+    from pagedd.server.settings import DaemonSettings
+
+    listen = config["listen"]
+    key = config["api-key"]
+    log_file = config["log-file"]
+    return DaemonSettings(
+        socket=str(config.socket),
+        engine=EngineConfig(**config.values("engine")),
+        listen=None if listen is None else str(listen),
+        api_keys=() if key is None else (key,),
+        allow_origin=config["allow-origin"],
+        outbox_bytes=config["outbox-bytes"],
+        drain_timeout=config["drain-timeout"],
+        log_level=config["log-level"],
+        log_file=None if log_file is None else os.path.abspath(log_file),
+        ready_fd=ready_fd,
+    )
+
+
+def _detach(args: argparse.Namespace, config: Config) -> int:
+    from pagedd.cli.connection import open_connection
+    from pagedd.cli.launch import launch
+    from pagedd.cli.status import ask_status
+    from pagedd.paths import state_dir
+
+    log_file = Path(os.path.abspath(config["log-file"] or state_dir() / "pagedd.log"))
+    launch([*flags_again(args), f"--log-file={log_file}"], log_file, own_session=True)
+    with open_connection(f"unix:{config.socket}", config["api-key"]) as connection:
+        status = ask_status(connection)
+    print(f"pagedd is ready (pid {status.pid}): {status.model}")
+    for endpoint in status.endpoints:
+        print(f"  {endpoint}")
+    print(f"  log {log_file}")
+    return 0
+
+
+def flags_again(args: argparse.Namespace) -> list[str]:
+    """The flags that were given, for a daemon that is started with the same ones."""
+    arguments = [] if args.config is None else [f"--config={args.config}"]
+    for name, value in given_flags(args).items():
+        option = BY_NAME[name]
+        if isinstance(option.default, bool):
+            arguments.append(option.flag if value == "true" else f"--no-{name}")
+        else:
+            arguments.append(f"{option.flag}={value}")
+    return arguments

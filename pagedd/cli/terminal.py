@@ -1,0 +1,112 @@
+"""What may be written to a terminal, and what a stream can show.
+
+A model's text is data. On a terminal its control characters are dropped one by one rather than
+parsed as sequences: nothing that is left can steer the terminal, it makes no difference how a
+sequence is split over tokens, and no unfinished sequence can swallow the text behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TextIO
+
+# C0 but tab and newline, DEL, C1.
+_CONTROLS: Mapping[int, None] = MappingProxyType(
+    dict.fromkeys([*(c for c in range(0x20) if c not in (0x09, 0x0A)), *range(0x7F, 0xA0)])
+)
+
+
+def visible(text: str) -> str:
+    """``text`` without ESC, BEL, C1 and the other controls; tabs and newlines stay."""
+    return text.translate(_CONTROLS)
+
+
+def one_line(text: str) -> str:
+    """``text`` for a message: no controls, and white space of any kind is one space."""
+    return " ".join(visible(text.replace("\r", " ")).split())
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person may be looking; a closed stream is no terminal."""
+    try:
+        return stream.isatty()
+    except ValueError:
+        return False
+
+
+def is_fancy(stream: TextIO) -> bool:
+    """Whether colours and moving output are wanted: a terminal with a name, no ``NO_COLOR``."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb"):
+        return False
+    return is_terminal(stream)
+
+
+def can_show(stream: TextIO, text: str) -> bool:
+    """Whether the stream's encoding knows these characters."""
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def prepare_streams() -> None:
+    """Make output that can never raise an encode error, even where a stream was closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+
+
+def say(message: str) -> None:
+    """One line on standard error."""
+    print(f"pagedd: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def write_json(encoded: bytes) -> None:
+    """One line of JSON on standard output; escaped where the encoding is not UTF-8."""
+    line = encoded.decode()
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    if encoding != "utf8":
+        import json
+
+        line = json.dumps(json.loads(line))
+    print(line, flush=True)
+
+
+class Notice:
+    """A passing line on standard error, such as "waiting, 3 before you". Only on a terminal."""
+
+    def __init__(self) -> None:
+        self.enabled = is_fancy(sys.stderr)
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self.enabled and text != self._shown:
+            print(f"\r\x1b[K\x1b[2m{one_line(text)}\x1b[0m", end="", file=sys.stderr, flush=True)
+            self._shown = text
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = ""
+
+
+class Style:
+    """Colours for one stream, or none."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.enabled = is_fancy(stream)
+
+    def __call__(self, text: str, code: str) -> str:
+        """``text`` in the colour of an SGR code such as "1" (bold) or "32" (green)."""
+        return f"\x1b[{code}m{text}\x1b[0m" if self.enabled else text
