@@ -1,0 +1,1 @@
+"""Compiled CPU kernels: plain C++ built on this machine, called on the tensors' memory."""

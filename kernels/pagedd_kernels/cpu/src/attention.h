@@ -1,0 +1,257 @@
+// Attention over the paged cache, for decode and prefill rows alike.
+//
+// A query row and head goes through its keys in tiles of TILE, aligned at position 0, with the
+// online softmax (Milakov & Gimelshein 2018); every SPLIT keys form a part of their own, and parts
+// are merged in order. Rows only share the gathered tiles, so a row's result is the same bit for
+// bit in any batch, chunk and number of threads. No key outside a row's range enters its sums.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "key_tile.h"
+#include "pool.h"
+
+namespace pagedd {
+
+struct AttentionCall {
+  const void* q;
+  int64_t q_stride;  // between rows, in numbers; heads are dense
+  void* out;         // [tokens][heads * head_dim]
+  int64_t heads, layer;
+  float scale;     // of scores, for powers of 2: includes log2(e)
+  int64_t window;  // 0: none
+};
+
+// The softmax state of one row and head: maximum, sum of weights; its weighted values lie beside.
+struct State {
+  float maximum, sum;
+};
+
+// Rows of one sequence and one key head, over the parts [part_begin, part_end).
+struct Unit {
+  int32_t seq, row, rows, kv_head;
+  int64_t part_begin, part_end;
+  int64_t partial;  // index of its first state in the partial results; -1: writes the output
+};
+
+// Weighted values and state of the part (b) joined to those before it (a).
+inline void merge(State& a, float* a_values, const State& b, const float* b_values, int64_t n) {
+  const float m = a.maximum > b.maximum ? a.maximum : b.maximum;
+  float powers[W];
+  float differences[W] = {a.maximum - m, b.maximum - m};
+  store(powers, exp2(load(differences)));
+  a.sum = a.sum * powers[0] + b.sum * powers[1];
+  a.maximum = m;
+  for (int64_t i = 0; i < n; i += W) {
+    const vf old = load(a_values + i) * set1(powers[0]);
+    store(a_values + i, fma(load(b_values + i), set1(powers[1]), old));
+  }
+}
+
+template <class T>
+class Attention {
+  using P = typename KeyPanel<T>::P;
+  using A = typename P::A;
+
+ public:
+  Attention(const AttentionCall& call, const Cache& cache, const Batch& batch)
+      : call_(call), cache_(cache), batch_(batch), d_(cache.head_dim),
+        group_(call.heads / cache.kv_heads), padded_(round_up(d_, PANEL)),
+        inner_(round_up(d_, KeyPanel<T>::PER_VECTOR)) {
+    const int64_t most = std::max<int64_t>(1, 4096 / padded_);  // sums of 16 KB stay in L1
+    block_rows_ = std::max<int64_t>(1, most / group_);
+  }
+
+  int64_t padded() const { return padded_; }
+  int64_t group() const { return group_; }
+  int64_t block_rows() const { return block_rows_; }
+
+  int64_t position(const Unit& u, int64_t r) const {
+    const int64_t rows = batch_.cu_seqlens[u.seq + 1] - batch_.cu_seqlens[u.seq];
+    return batch_.seq_lens[u.seq] - rows + u.row + r;
+  }
+  int64_t first_key(int64_t position) const {
+    return call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0;
+  }
+
+  // Computes a unit; partials: states and values [unit's states][padded] of split units.
+  void run(const Unit& u, Scratch& scratch, State* partial_states, float* partial_values) const {
+    const int64_t heads = u.rows * group_;
+    Buffers b = buffers(scratch, heads);
+    gather_queries(u, b.q);
+    for (int64_t part = u.part_begin; part < u.part_end; ++part) {
+      run_part(u, part, b);
+      for (int64_t r = 0; r < u.rows; ++r) {
+        const int64_t p = position(u, r);
+        if (part * SPLIT > p || (part + 1) * SPLIT <= first_key(p)) continue;
+        const bool fresh = part == u.part_begin || part == first_key(p) / SPLIT;
+        for (int64_t h = r * group_; h < (r + 1) * group_; ++h) {
+          State part_state{b.maximum[h], hsum(load(b.sums + h * W))};
+          if (fresh) {
+            b.states[h] = part_state;
+            std::swap_ranges(b.total + h * padded_, b.total + (h + 1) * padded_,
+                             b.values + h * padded_);
+          } else {
+            merge(b.states[h], b.total + h * padded_, part_state, b.values + h * padded_, padded_);
+          }
+        }
+      }
+    }
+    if (u.partial >= 0) {
+      std::copy(b.states, b.states + heads, partial_states + u.partial);
+      std::copy(b.total, b.total + heads * padded_, partial_values + u.partial * padded_);
+    } else {
+      for (int64_t h = 0; h < heads; ++h) write(u, h, b.states[h], b.total + h * padded_);
+    }
+  }
+
+  // The output of one row and head: values / sum.
+  void write(const Unit& u, int64_t h, const State& state, const float* values) const {
+    const int64_t row = batch_.cu_seqlens[u.seq] + u.row + h / group_;
+    const int64_t head = u.kv_head * group_ + h % group_;
+    T* out = static_cast<T*>(call_.out) + (row * call_.heads + head) * d_;
+    const vf sum = set1(state.sum);
+    for (int64_t i = 0; i < d_; i += W) store_up_to(out + i, load(values + i) / sum, d_ - i);
+  }
+
+ private:
+  struct Buffers {
+    A* q;            // [heads][inner]
+    float *keys;     // [inner][TILE]
+    float *tile;     // [TILE][padded]
+    float *scores;   // [heads][TILE], then the weights
+    float *values;   // [heads][padded], sums of this part
+    float *total;    // [heads][padded], sums of the parts before
+    float *sums;     // [heads][W], weights' sums by lane
+    float *maximum;  // [heads]
+    State* states;   // [heads]
+  };
+
+  Buffers buffers(Scratch& scratch, int64_t heads) const {
+    const int64_t sizes[] = {inner_ * heads, inner_ * TILE,   TILE * padded_,
+                             heads * TILE,   heads * padded_, heads * padded_,
+                             heads * W,      round_up(heads, 16), 2 * round_up(heads, 16)};
+    int64_t total = 0;
+    for (int64_t size : sizes) total += round_up(size, 16);
+    float* at = reinterpret_cast<float*>(scratch.get(static_cast<size_t>(total) * sizeof(float)));
+    float* part[9];
+    for (int i = 0; i < 9; ++i) {
+      part[i] = at;
+      at += round_up(sizes[i], 16);
+    }
+    return {reinterpret_cast<A*>(part[0]), part[1], part[2], part[3], part[4], part[5], part[6],
+            part[7], reinterpret_cast<State*>(part[8])};
+  }
+
+  void gather_queries(const Unit& u, A* to) const {
+    for (int64_t h = 0; h < u.rows * group_; ++h, to += inner_) {
+      const int64_t row = batch_.cu_seqlens[u.seq] + u.row + h / group_;
+      const T* q = static_cast<const T*>(call_.q) + row * call_.q_stride +
+                   (u.kv_head * group_ + h % group_) * d_;
+      if constexpr (std::is_same_v<A, T>) {
+        std::copy(q, q + d_, to);
+        std::fill(to + d_, to + inner_, A{});
+      } else {
+        for (int64_t i = 0; i < inner_; i += W) store(to + i, i < d_ ? load_up_to(q + i, d_ - i) : zero());
+      }
+    }
+  }
+
+  // All tiles of one part.
+  void run_part(const Unit& u, int64_t part, const Buffers& b) const {
+    const int64_t heads = u.rows * group_;
+    std::fill(b.values, b.values + heads * padded_, 0.0f);
+    std::fill(b.sums, b.sums + heads * W, 0.0f);
+    std::fill(b.maximum, b.maximum + heads, -std::numeric_limits<float>::infinity());
+    const int64_t begin = std::max(part * SPLIT, first_key(position(u, 0)) / TILE * TILE);
+    const int64_t end = std::min((part + 1) * SPLIT, position(u, u.rows - 1) + 1);
+    for (int64_t start = begin; start < end; start += TILE) run_tile(u, start, b);
+  }
+
+  struct Range {
+    int lo, hi;  // keys of the tile that a row sees
+  };
+  Range seen(const Unit& u, int64_t r, int64_t start) const {
+    const int64_t p = position(u, r);
+    const auto cut = [](int64_t x) { return static_cast<int>(std::min<int64_t>(std::max<int64_t>(x, 0), TILE)); };
+    return {cut(first_key(p) - start), cut(p + 1 - start)};
+  }
+
+  void run_tile(const Unit& u, int64_t start, const Buffers& b) const {
+    const int lo = seen(u, 0, start).lo, hi = seen(u, u.rows - 1, start).hi;
+    const int32_t* pages = batch_.page_table + u.seq * batch_.table_stride;
+    const KeyRows<T> rows(cache_, call_.layer, u.kv_head, pages, start, lo, hi);
+    gather_keys(rows, d_, lo, hi, b.keys);
+    gather_values(rows, d_, padded_, lo, hi, b.tile);
+    for (int64_t r = 0; r < u.rows;) {
+      const Range range = seen(u, r, start);
+      int64_t next = r + 1;  // rows that see all of the tile go together
+      while (range.lo == 0 && range.hi == TILE && next < u.rows) {
+        const Range other = seen(u, next, start);
+        if (other.lo != 0 || other.hi != TILE) break;
+        ++next;
+      }
+      if (range.lo < range.hi) attend(r * group_, next * group_, range, b);
+      r = next;
+    }
+  }
+
+  // Rows and heads [begin, end), all with the same range of keys.
+  void attend(int64_t begin, int64_t end, Range range, const Buffers& b) const {
+    const int64_t steps = ceil_div(d_, P::PER_STEP);
+    row_blocks(end - begin, MAX_ROWS, [&](int64_t first, int rows) {
+      const int64_t h = begin + first;
+      for (int c = range.lo / PANEL * PANEL; c < range.hi; c += PANEL) {
+        panel_tile<P>(rows, b.q + h * inner_, inner_,
+                      reinterpret_cast<const typename P::B*>(b.keys + c), TILE, steps,
+                      b.scores + h * TILE + c, TILE, true);
+      }
+      for (int64_t i = h; i < h + rows; ++i) soften(i, range, b);
+      for (int64_t c = 0; c < padded_; c += PANEL) {
+        panel_tile<Widening<float>>(rows, b.scores + h * TILE + range.lo, TILE,
+                                    b.tile + range.lo * padded_ + c, padded_, range.hi - range.lo,
+                                    b.values + h * padded_ + c, padded_, false);
+      }
+    });
+  }
+
+  // Scores of one row and head → weights 2^(score - maximum); the sums so far rescaled.
+  void soften(int64_t h, Range range, const Buffers& b) const {
+    float* scores = b.scores + h * TILE;
+    const vf none = set1(-std::numeric_limits<float>::infinity()), scale = set1(call_.scale);
+    vf x[TILE / W], top = none;
+    for (int v = 0; v < TILE / W; ++v) {
+      const int lo = std::min(std::max(range.lo - v * W, 0), W);
+      const int hi = std::min(std::max(range.hi - v * W, 0), W);
+      x[v] = lo >= hi ? none : keep(load(scores + v * W) * scale, none, lo, hi);
+      top = larger(x[v], top);
+    }
+    if (any_greater(top, set1(b.maximum[h]))) rescale(h, hmax(top), b);
+    vf sum = load(b.sums + h * W);
+    const vf maximum = set1(b.maximum[h]);
+    for (int v = 0; v < TILE / W; ++v) {
+      x[v] = exp2(x[v] - maximum);
+      store(scores + v * W, x[v]);
+      sum = sum + x[v];
+    }
+    store(b.sums + h * W, sum);
+  }
+
+  void rescale(int64_t h, float maximum, const Buffers& b) const {
+    float factors[W];
+    store(factors, exp2(set1(b.maximum[h] - maximum)));
+    const vf factor = set1(factors[0]);
+    b.maximum[h] = maximum;
+    store(b.sums + h * W, load(b.sums + h * W) * factor);
+    float* values = b.values + h * padded_;
+    for (int64_t i = 0; i < padded_; i += W) store(values + i, load(values + i) * factor);
+  }
+
+  const AttentionCall& call_;
+  const Cache& cache_;
+  const Batch& batch_;
+  int64_t d_, group_, padded_, inner_, block_rows_;
+};
+
+}  // namespace pagedd

@@ -1,0 +1,122 @@
+// The C interface: one function an operation. Shapes and meanings are those of the Python side;
+// strides count numbers. An engine is one thread of calls; a lock keeps a second one out.
+#include <mutex>
+#include <new>
+
+#include "attention_plan.h"
+#include "linear.h"
+#include "sample.h"
+
+using namespace pagedd;
+
+struct Engine {
+  explicit Engine(int threads) : pool(threads) {}
+  Pool pool;
+  AttentionPlan plan;
+  std::mutex calls;
+};
+
+namespace {
+using Lock = std::lock_guard<std::mutex>;
+constexpr float LOG2_E = 0x1.715476p+0f;
+}  // namespace
+
+extern "C" {
+
+const char* pagedd_isa() {
+#ifdef PAGEDD_DOT_BF16
+  return PAGEDD_ISA "-bf16";
+#else
+  return PAGEDD_ISA;
+#endif
+}
+
+Engine* pagedd_engine_new(int32_t threads) { return new (std::nothrow) Engine(threads); }
+
+void pagedd_engine_free(Engine* engine) { delete engine; }
+
+void pagedd_set_threads(Engine* engine, int32_t threads) {
+  const Lock lock(engine->calls);
+  engine->pool.resize(threads);
+}
+
+int64_t pagedd_panel() { return PANEL; }
+
+int64_t pagedd_packed_bytes(int32_t dtype, int64_t n, int64_t k) {
+  return packed_bytes(dtype, n, k);
+}
+
+void pagedd_pack(Engine* engine, int32_t dtype, const void* weight, int64_t ldw, int64_t n,
+                 int64_t k, void* panels) {
+  const Lock lock(engine->calls);
+  with_type(dtype, [&](auto t) {
+    using T = decltype(t);
+    pack(engine->pool, static_cast<const T*>(weight), ldw, n, k, static_cast<T*>(panels));
+  });
+}
+
+void pagedd_linear(Engine* engine, const Linear* weights, const void* x, int64_t ldx, void* out,
+                   int64_t rows) {
+  const Lock lock(engine->calls);
+  linear(engine->pool, *weights, x, ldx, out, rows);
+}
+
+void pagedd_rms_norm(Engine* engine, int32_t dtype, const void* x, void* residual,
+                     const void* weight, float eps, void* out, int64_t rows, int64_t n) {
+  const Lock lock(engine->calls);
+  with_type(dtype, [&](auto t) {
+    using T = decltype(t);
+    rms_norm(engine->pool, static_cast<const T*>(x), static_cast<T*>(residual),
+             static_cast<const T*>(weight), eps, static_cast<T*>(out), rows, n);
+  });
+}
+
+void pagedd_silu_mul(Engine* engine, int32_t dtype, const void* gate_up, void* out, int64_t rows,
+                     int64_t n) {
+  const Lock lock(engine->calls);
+  with_type(dtype, [&](auto t) {
+    using T = decltype(t);
+    silu_mul(engine->pool, static_cast<const T*>(gate_up), static_cast<T*>(out), rows, n);
+  });
+}
+
+void pagedd_kv_write(Engine* engine, const Cache* cache, const Batch* batch, void* qkv,
+                     int64_t stride, int64_t heads, int64_t layer, const float* rope,
+                     int64_t rope_dim, const void* q_norm, const void* k_norm, float eps) {
+  const Lock lock(engine->calls);
+  with_type(cache->dtype, [&](auto t) {
+    using T = decltype(t);
+    kv_write(engine->pool, static_cast<T*>(qkv), stride, heads, *cache, layer, *batch,
+             Rotation{rope, rope_dim}, static_cast<const T*>(q_norm),
+             static_cast<const T*>(k_norm), eps);
+  });
+}
+
+void pagedd_attention(Engine* engine, const Cache* cache, const Batch* batch, const void* q,
+                      int64_t q_stride, int64_t heads, int64_t layer, float scale, int64_t window,
+                      void* out) {
+  const Lock lock(engine->calls);
+  const AttentionCall call{q, q_stride, out, heads, layer, scale * LOG2_E, window};
+  with_type(cache->dtype, [&](auto t) {
+    paged_attention<decltype(t)>(engine->pool, engine->plan, call, *cache, *batch);
+  });
+}
+
+void pagedd_page_copy(Engine* engine, void* cache, int64_t page_bytes, const int64_t* pairs,
+                      int64_t count) {
+  const Lock lock(engine->calls);
+  page_copy(engine->pool, static_cast<char*>(cache), page_bytes, pairs, count);
+}
+
+void pagedd_argmax(Engine* engine, const float* x, int64_t stride, int64_t rows, int64_t n,
+                   int64_t* out) {
+  const Lock lock(engine->calls);
+  argmax(engine->pool, x, stride, rows, n, out);
+}
+
+void pagedd_draw(Engine* engine, const float* x, int64_t stride, int64_t rows, int64_t n,
+                 const float* inverse_temperature, const double* u, int64_t* out) {
+  const Lock lock(engine->calls);
+  draw(engine->pool, x, stride, rows, n, inverse_temperature, u, out);
+}
+}

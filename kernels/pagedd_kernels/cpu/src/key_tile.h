@@ -1,0 +1,84 @@
+// A tile of TILE keys and values, gathered from pages into the forms that products read.
+#pragma once
+
+#include "cache.h"
+#include "gemm.h"
+
+namespace pagedd {
+
+constexpr int TILE = 64;        // keys, aligned at position 0
+constexpr int64_t SPLIT = 512;  // keys whose softmax is formed alone; then such parts are merged
+
+// Where the keys of a tile lie: keys outside [lo, hi) are null and never read.
+template <class T>
+struct KeyRows {
+  const T* key[TILE];
+  int64_t value_offset;  // from a key to its value
+
+  KeyRows(const Cache& cache, int64_t layer, int64_t head, const int32_t* pages, int64_t start,
+          int lo, int hi) {
+    const int64_t d = cache.head_dim;
+    value_offset = cache.at(0, layer, 1, head) - cache.at(0, layer, 0, head);
+    for (int j = 0; j < lo; ++j) key[j] = nullptr;
+    for (int j = hi; j < TILE; ++j) key[j] = nullptr;
+    int64_t index = (start + lo) / cache.page_size, offset = (start + lo) % cache.page_size;
+    for (int j = lo; j < hi; ++index, offset = 0) {
+      const T* row = static_cast<const T*>(cache.data) + cache.at(pages[index], layer, 0, head);
+      for (; offset < cache.page_size && j < hi; ++offset, ++j) key[j] = row + offset * d;
+    }
+  }
+};
+
+inline void prefetch(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
+}
+
+// Keys transposed to a panel [d][TILE] for the score product: the inner dimension is head_dim.
+// Returns through `to` the numbers of P::B, pairs side by side where the product takes pairs.
+template <class T>
+struct KeyPanel {
+  using P = Widening<float>;
+  static constexpr int PER_VECTOR = W;  // numbers of head_dim that one transposition takes
+  static vf read(const T* row, int64_t n) { return load_up_to(row, n); }
+};
+#ifdef PAGEDD_DOT_BF16
+template <>
+struct KeyPanel<bf16> {
+  using P = DotPairs;
+  static constexpr int PER_VECTOR = 2 * W;
+  static vf read(const bf16* row, int64_t n) {
+    return load_pairs(row, static_cast<int>(std::min<int64_t>(n, 2 * W)));
+  }
+};
+#endif
+
+// to: [round_up(d, PER_VECTOR) / PER_STEP][TILE] 32-bit lanes; only [lo, hi) need be right.
+template <class T>
+void gather_keys(const KeyRows<T>& rows, int64_t d, int lo, int hi, float* to) {
+  for (int j = lo / W * W; j < hi; j += W) {
+    for (int64_t i = 0; i < d; i += KeyPanel<T>::PER_VECTOR) {
+      vf r[W];
+      for (int lane = 0; lane < W; ++lane) {
+        const T* key = rows.key[j + lane];
+        r[lane] = key == nullptr ? zero() : KeyPanel<T>::read(key + i, d - i);
+      }
+      transpose(r);
+      float* panel = to + i / KeyPanel<T>::P::PER_STEP * TILE + j;
+      for (int lane = 0; lane < W; ++lane) store(panel + lane * TILE, r[lane]);
+    }
+  }
+}
+
+// to: [TILE][padded] float32, padded = round_up(d, PANEL); rows [lo, hi), columns past d zero.
+template <class T>
+void gather_values(const KeyRows<T>& rows, int64_t d, int64_t padded, int lo, int hi, float* to) {
+  for (int j = lo; j < hi; ++j) {
+    const T* value = rows.key[j] + rows.value_offset;
+    float* row = to + j * padded;
+    int64_t i = 0;
+    for (; i + W <= d; i += W) store(row + i, load(value + i));
+    for (; i < padded; i += W) store(row + i, i < d ? load_n(value + i, static_cast<int>(d - i)) : zero());
+  }
+}
+
+}  // namespace pagedd

@@ -1,0 +1,100 @@
+"""Memory for packed weights, and the linear layer that reads them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import torch
+from torch import Tensor
+
+from pagedd_kernels.cpu.engine import Engine
+from pagedd_kernels.cpu.library import DTYPE_CODES, LinearStruct
+
+SLAB_BYTES = 64 << 20
+HUGE_PAGE = 2 << 20
+LINE = 64
+
+
+class Arena:
+    """Weights one after another in slabs of huge pages (fewer address translations in a step).
+
+    A slab lives as long as some weight in it.
+    """
+
+    def __init__(self) -> None:
+        self._slab = torch.empty(0, dtype=torch.uint8)
+
+    def take(self, size: int) -> Tensor:
+        """``size`` bytes, uint8, aligned to a cache line."""
+        size = -(-size // LINE) * LINE
+        if size > self._slab.shape[0]:
+            self._slab = _slab(max(size, SLAB_BYTES))
+        taken, self._slab = self._slab[:size], self._slab[size:]
+        return taken
+
+
+def _slab(size: int) -> Tensor:
+    """``size`` bytes that begin at a huge page's border; not in memory before they are written."""
+    area = mmap.mmap(-1, size + HUGE_PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            area.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without huge pages: small ones serve
+    memory = torch.frombuffer(area, dtype=torch.uint8)
+    begin = -memory.data_ptr() % HUGE_PAGE
+    return memory[begin : begin + size]
+
+
+class Linear:
+    """``x [rows, in] → x · weightᵀ + bias [rows, out]``, sums in float32, rounded once.
+
+    A row of the result does not depend on the other rows, bit for bit.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        arena: Arena,
+        weight: Tensor,
+        bias: Tensor | None,
+        out_dtype: torch.dtype | None = None,
+    ) -> None:
+        library = engine.library
+        self.out_features, self.in_features = weight.shape
+        self.dtype = weight.dtype
+        self.out_dtype = out_dtype or weight.dtype
+        assert self.out_dtype in (self.dtype, torch.float32)
+        weight = weight if weight.stride(1) == 1 else weight.contiguous()
+        code = DTYPE_CODES[self.dtype]
+        shape = (self.out_features, self.in_features)
+        self._panels = arena.take(library.packed_bytes(code, *shape))
+        library.pack(
+            engine.handle, code, weight.data_ptr(), weight.stride(0), *shape, self._panels.data_ptr()
+        )
+        self._bias: Tensor | None = None
+        if bias is not None:
+            self._bias = torch.zeros(-(-self.out_features // library.panel()) * library.panel())
+            self._bias[: self.out_features] = bias
+        self._engine = engine  # keeps the pool alive
+        self._struct = LinearStruct(
+            code,
+            DTYPE_CODES[self.out_dtype],
+            *shape,
+            self._panels.data_ptr(),
+            None if self._bias is None else self._bias.data_ptr(),
+        )
+        self._handle = engine.handle
+        self._address = ctypes.addressof(self._struct)
+        self._run = library.linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        assert x.dtype is self.dtype
+        assert x.shape[1] == self.in_features
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        rows = x.shape[0]
+        out = torch.empty((rows, self.out_features), dtype=self.out_dtype)
+        self._run(self._handle, self._address, x.data_ptr(), x.stride(0), out.data_ptr(), rows)
+        return out
