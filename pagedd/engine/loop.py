@@ -1,0 +1,76 @@
+"""The engine's loop: commands → plan → execute → commit → one report.
+
+It knows token ids only and sees its runner as a Protocol, so with a fake runner it runs without
+torch and without a tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Protocol, assert_never
+
+from pagedd.core.plan import StepPlan, StepResult
+from pagedd.core.scheduler import Scheduler
+from pagedd.engine.link import EngineLink
+from pagedd.engine.messages import CancelRequest, Command, EndChoice, Shutdown, Step, Submit
+
+Clock = Callable[[], float]  # seconds, monotonic
+
+
+class Runner(Protocol):
+    """Carries out a plan on a device."""
+
+    phases: dict[str, float]  # seconds of the last step: build, execute, sample
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute the step and draw its tokens. An exception ends the engine."""
+
+
+def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) -> None:
+    """Run until the daemon says ``Shutdown`` or is gone. A step is never left half done.
+
+    What ``runner.execute`` raises is not caught: the state of the device is unknown then, and only
+    a new process is sure to be sound.
+    """
+    nothing_to_do = scheduler.idle
+    sent = 0.0  # seconds that the report before took to hand over
+    while not link.closed:
+        commands = link.drain(block=nothing_to_do)
+        if not _apply(scheduler, commands, clock()):
+            return
+        began = perf_counter()
+        plan = scheduler.plan(clock())
+        phases = {"plan": perf_counter() - began}
+        if plan is not None:
+            result = runner.execute(plan)
+            executed = perf_counter()
+            scheduler.commit(plan, result, clock())
+            phases |= runner.phases
+            phases["commit"] = perf_counter() - executed
+            phases["send"] = sent
+        # A plan depends on commands and commits only: after "nothing", only a command helps.
+        nothing_to_do = plan is None or scheduler.idle
+        events = scheduler.take_events()
+        if plan is None and not events and not commands:
+            continue
+        began = perf_counter()
+        link.send(Step(events, scheduler.stats(), phases if plan is not None else {}))
+        sent = perf_counter() - began
+
+
+def _apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
+    """Hand the commands to the scheduler, in order. False: the daemon wants no more."""
+    for command in commands:
+        match command:
+            case Submit(request):
+                scheduler.submit(request, now)
+            case CancelRequest(handle):
+                scheduler.cancel(handle, now)
+            case EndChoice(handle, index):
+                scheduler.end_choice(handle, index, now)
+            case Shutdown():
+                return False
+            case _:
+                assert_never(command)
+    return True

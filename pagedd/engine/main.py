@@ -1,0 +1,141 @@
+"""The engine process: ``python -m pagedd.engine.main --fd N``, started by the daemon only.
+
+The composition root of everything that computes: reads its configuration from the link, loads the
+model, sizes the cache, and runs the loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import secrets
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagedd.core.scheduler import Scheduler, SchedulerConfig
+from pagedd.engine.link import EngineLink, LinkClosed
+from pagedd.engine.loop import Runner, serve
+from pagedd.engine.messages import EngineConfig, Fatal, Loading, Ready
+from pagedd.errors import PageddError
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the loop needs, and what the daemon is told when it is there."""
+
+    ready: Ready
+    scheduler: Scheduler
+    runner: Runner
+
+
+Build = Callable[[EngineConfig, Progress], Engine]
+
+
+def run_engine(link: EngineLink, build: Build) -> int:
+    """Configuration → build → loop. Returns the exit code; the daemon has been told of a failure.
+
+    A PageddError while building is the fault of what was asked for: trying again cannot help.
+    """
+    try:
+        config = link.config()
+    except LinkClosed:
+        return 0
+    try:
+        engine = build(config, lambda phase, fraction: link.send(Loading(phase, fraction)))
+    except PageddError as error:
+        link.send(Fatal(error.code, error.message, usage=True))
+        return error.exit_code
+    except Exception as error:
+        return _fatal(link, "while the model was loaded", error)
+    link.send(engine.ready)
+    try:
+        serve(link, engine.scheduler, engine.runner, time.monotonic)
+    except Exception as error:
+        return _fatal(link, "in a step", error)
+    return 0
+
+
+def build_engine(config: EngineConfig, progress: Progress) -> Engine:
+    """Load the model, convert its tokenizer, allocate the cache."""
+    from pagedd.models.load import load_model
+    from pagedd.models.resolve import resolve
+    from pagedd.runtime.build import build_runner
+    from pagedd.text.prepare import prepare
+
+    files = resolve(config.model)
+    progress("tokenizer", 0.0)
+    text_dir = prepare(files)
+    loaded = load_model(config, progress)
+    runner, shape = build_runner(config, loaded, progress)
+    ready = Ready(
+        model=files.name,
+        text_dir=str(Path(text_dir)),
+        device=shape.device,
+        dtype=shape.dtype,
+        vocab_size=loaded.spec.vocab_size,
+        max_model_len=shape.max_model_len,
+        page_size=shape.page_size,
+        num_pages=shape.num_pages,
+        num_host_pages=0,
+        max_num_seqs=shape.max_num_seqs,
+        max_num_batched_tokens=shape.max_num_batched_tokens,
+        eos_ids=tuple(sorted(loaded.spec.eos_ids)),
+        notes=shape.notes,
+    )
+    return Engine(ready, build_scheduler(config, ready), runner)
+
+
+def build_scheduler(config: EngineConfig, ready: Ready) -> Scheduler:
+    """The scheduler for an engine of this shape; prefixes are keyed anew in every process."""
+    return Scheduler(
+        SchedulerConfig(
+            num_pages=ready.num_pages,
+            page_size=ready.page_size,
+            max_num_seqs=ready.max_num_seqs,
+            max_num_batched_tokens=ready.max_num_batched_tokens,
+            max_model_len=ready.max_model_len,
+            max_queue=config.max_queue,
+            eos_ids=frozenset(ready.eos_ids),
+            prefix_cache=config.prefix_cache,
+        ),
+        key=secrets.token_bytes(32),
+    )
+
+
+def start_process(argv: list[str], build: Build) -> int:
+    """What every engine process does first: tie its life to the daemon's, then run.
+
+    Ctrl-C and a closed terminal reach the whole process group; only the daemon acts on them. The
+    engine ends when the link does, and on Linux by a signal when the daemon's thread is gone.
+    """
+    parser = argparse.ArgumentParser(prog="pagedd.engine.main")
+    parser.add_argument("--fd", type=int, required=True, help="the connected socket of the link")
+    fd: int = parser.parse_args(argv).fd
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    link = EngineLink(socket.socket(fileno=fd))
+    code = run_engine(link, build)
+    link.close()
+    return code
+
+
+def _fatal(link: EngineLink, when: str, error: Exception) -> int:
+    traceback.print_exception(error)
+    link.send(Fatal("engine_failed", f"{type(error).__name__} {when}: {error}"))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(start_process(sys.argv[1:], build_engine))

@@ -1,0 +1,246 @@
+"""Keeps an engine process alive: start, watch, restart, give up.
+
+States: ``loading`` until the engine is ready; ``ready``; ``stalled`` while there is work and no
+report has come for :data:`STALL_S`; ``failed`` between the death of an engine and the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Literal, Protocol, assert_never
+
+import anyio
+from anyio.abc import Process
+
+from pagedd.engine.link import DaemonLink
+from pagedd.engine.messages import (
+    Command,
+    EngineConfig,
+    Fatal,
+    Loading,
+    Ready,
+    Report,
+    Step,
+)
+from pagedd.errors import EngineFailed, PageddError, UsageError
+
+logger = logging.getLogger(__name__)
+
+ENGINE_COMMAND = (sys.executable, "-m", "pagedd.engine.main")
+STALL_S = 30.0  # work and no report for so long: stalled
+BACKOFF_FIRST_S = 0.5
+BACKOFF_LIMIT_S = 10.0
+HEALTHY_S = 60.0  # ready for so long: earlier failures are forgotten
+MAX_FAILURES = 5  # in a row
+GRACE_S = 0.5  # between asking an engine to end and killing it
+
+State = Literal["loading", "ready", "stalled", "failed"]
+
+
+class EngineOwner(Protocol):
+    """Who is told what the engine does. Called in the daemon's event loop; must not block."""
+
+    def has_work(self) -> bool:
+        """Is a request open that the engine must answer?"""
+
+    def engine_loading(self, phase: str, fraction: float) -> None:
+        """Progress of the load."""
+
+    async def engine_ready(self, ready: Ready) -> None:
+        """A new engine; the supervisor is ``ready`` when this returns."""
+
+    def engine_step(self, step: Step) -> None:
+        """What one step did."""
+
+    def engine_lost(self, reason: str) -> None:
+        """All that the engine held is gone."""
+
+
+class Supervisor:
+    """Owns the engine process. ``command`` gets ``--fd N`` appended."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        owner: EngineOwner,
+        *,
+        command: Sequence[str] = ENGINE_COMMAND,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self._config = config
+        self._owner = owner
+        self._command = command
+        self._stall_s = stall_s
+        self._link: DaemonLink | None = None
+        self._failures = 0
+        self._served = False  # some engine has been ready
+        self._ready_at: float | None = None
+        self._quiet_since: float | None = None  # when the wait for the next report began
+        self._fatal: Fatal | None = None
+        self._becoming_ready = anyio.Event()
+        self._announced: Ready | None = None
+        self.state: State = "loading"
+        self.reason: str | None = None
+        self.engine_pid = 0  # 0: there is none
+
+    def send(self, command: Command) -> None:
+        """Queue a command. Raises EngineFailed when no engine is ready."""
+        if self._link is None or self.state not in ("ready", "stalled"):
+            raise EngineFailed(self.refusal())
+        if self._quiet_since is None:
+            self._quiet_since = time.monotonic()
+        self._link.send(command)
+
+    def refusal(self) -> str:
+        """Why no request can be taken now."""
+        if self.state == "loading":
+            return "the engine is loading the model; try again when it is ready"
+        return f"the engine is not available: {self.reason or 'it is being restarted'}"
+
+    async def run(self) -> None:
+        """Serve until cancelled; then the engine is ended, by force if need be.
+
+        Raises the engine's own error when the person who started it must change something, and
+        EngineFailed when the engine failed MAX_FAILURES times in a row.
+        """
+        while True:
+            self.state, self.reason = "loading", None
+            reason = await self._live()
+            self.state, self.reason = "failed", reason
+            self._owner.engine_lost(reason)
+            self._judge(reason)
+            delay = min(BACKOFF_FIRST_S * 2 ** (self._failures - 1), BACKOFF_LIMIT_S)
+            logger.error("the engine failed: %s; restart in %.1f s", reason, delay)
+            await anyio.sleep(delay)
+
+    def _judge(self, reason: str) -> None:
+        """Count the failure; raise when another try cannot help."""
+        fatal = self._fatal
+        if fatal is not None and fatal.usage and not self._served:
+            raise (
+                UsageError(fatal.message)
+                if fatal.code == "bad_request"
+                else StartFailed(fatal.message)
+            )
+        healthy = self._ready_at is not None and time.monotonic() - self._ready_at > HEALTHY_S
+        self._failures = 1 if healthy else self._failures + 1
+        if self._failures >= MAX_FAILURES:
+            raise EngineFailed(f"the engine failed {self._failures} times in a row: {reason}")
+
+    async def _live(self) -> str:
+        """One engine from start to end. Returns why it ended."""
+        self._fatal, self._ready_at, self._quiet_since = None, None, None
+        self._becoming_ready, self._announced = anyio.Event(), None
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            process = await anyio.open_process(
+                [*self._command, "--fd", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),  # what a library prints is a log line
+                stderr=None,
+                pass_fds=(theirs.fileno(),),
+            )
+            self.engine_pid = process.pid
+            theirs.close()
+            link = await DaemonLink.open(ours.dup())
+        try:
+            await self._converse(link)
+        finally:
+            self._link = None
+            with anyio.CancelScope(shield=True):
+                await self._end(process, link)
+            self.engine_pid = 0
+        return self._fatal.message if self._fatal is not None else _how_it_ended(process)
+
+    async def _converse(self, link: DaemonLink) -> None:
+        """Read until end of file; beside it, commands are written and the silence is timed."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write, link)
+            tasks.start_soon(self._become_ready, link)
+            tasks.start_soon(self._watch)
+            await link.read(self._report)
+            tasks.cancel_scope.cancel()
+
+    async def _write(self, link: DaemonLink) -> None:
+        try:
+            await link.send_config(self._config)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # it died at once; the reader says so
+        await link.write()
+
+    def _report(self, report: Report) -> None:
+        match report:
+            case Step():
+                self._alive()
+                self._owner.engine_step(report)
+            case Loading(phase, fraction):
+                self._owner.engine_loading(phase, fraction)
+            case Ready():
+                self._announced = report
+                self._becoming_ready.set()
+            case Fatal():
+                self._fatal = report
+            case _:
+                assert_never(report)
+
+    def _alive(self) -> None:
+        if self.state == "stalled":
+            logger.warning("the engine reports again")
+            self.state, self.reason = "ready", None
+        self._quiet_since = time.monotonic()
+
+    async def _become_ready(self, link: DaemonLink) -> None:
+        await self._becoming_ready.wait()
+        assert self._announced is not None
+        try:
+            await self._owner.engine_ready(self._announced)
+        except PageddError as error:
+            self._fatal = Fatal(error.code, error.message, usage=True)
+            await link.aclose()
+            return
+        self._served = True
+        self._ready_at = time.monotonic()
+        self._link = link
+        self.state, self.reason = "ready", None
+
+    async def _watch(self) -> None:
+        """Say ``stalled`` when work is there and reports are not."""
+        while True:
+            await anyio.sleep(self._stall_s / 10)
+            if not self._owner.has_work():
+                self._quiet_since = None
+            elif self._quiet_since is None:
+                self._quiet_since = time.monotonic()
+            elif self.state == "ready" and time.monotonic() - self._quiet_since > self._stall_s:
+                self.state = "stalled"
+                self.reason = f"the engine has work and has not reported for {self._stall_s:g} s"
+                logger.error(self.reason)
+
+    async def _end(self, process: Process, link: DaemonLink) -> None:
+        """Close the link, which asks it to end; wait; kill: one that loads cannot listen."""
+        await link.aclose()
+        with anyio.move_on_after(GRACE_S):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await process.aclose()
+
+
+class StartFailed(PageddError):
+    """The engine says that it cannot start with what it was given."""
+
+    code = "model_not_found"
+
+
+def _how_it_ended(process: Process) -> str:
+    code = process.returncode
+    if code is not None and code < 0:
+        return f"the engine process {process.pid} was killed by {signal.Signals(-code).name}"
+    return f"the engine process {process.pid} ended with exit code {code}"
