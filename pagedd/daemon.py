@@ -1,0 +1,226 @@
+"""The daemon process: sockets, sessions and the engine's supervisor, from start to end.
+
+Signals: SIGTERM or one SIGINT drains, a second of them ends at once with 130; SIGHUP says what
+cannot be reloaded; SIGUSR1 writes the status to the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from pagedd.engine.messages import Ready
+from pagedd.engine.supervisor import ENGINE_COMMAND, STALL_S, Supervisor
+from pagedd.errors import PageddError, ShuttingDown
+from pagedd.protocol import Status
+from pagedd.server import logs
+from pagedd.server.hub import Hub
+from pagedd.server.listener import Listener
+from pagedd.server.notify import Notifier
+from pagedd.server.settings import DaemonSettings
+from pagedd.server.sockets import InstanceLock, Owner, bind_tcp, bind_unix, endpoint
+from pagedd.server.status import Facts, StatusBoard
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTED = 130
+FLUSH_S = 0.3  # at the end, for the last frames of clients that read
+LOADING_EXTENDS_US = 60_000_000  # a load that reports progress may take so long to the next report
+
+
+def run_daemon(
+    settings: DaemonSettings,
+    *,
+    command: Sequence[str] = ENGINE_COMMAND,
+    stall_s: float = STALL_S,
+) -> int:
+    """Serve until a signal. Returns the exit code: 0 after a drain, 130 when it was cut short.
+
+    Raises PageddError, with its exit code, when the daemon cannot start or its engine cannot be
+    kept alive; ``ready_fd`` and the log file have been told then.
+    """
+    ready_pipe = ReadyPipe(settings.ready_fd)
+    try:
+        logs.configure(settings.log_level, settings.log_file)
+        return anyio.run(_run, settings, command, stall_s, ready_pipe)
+    except PageddError as error:
+        if settings.log_file is not None:
+            logger.error(error.message)
+        ready_pipe.write(error.message)
+        raise
+
+
+async def _run(
+    settings: DaemonSettings, command: Sequence[str], stall_s: float, ready_pipe: ReadyPipe
+) -> int:
+    return await Daemon(settings, command, stall_s, ready_pipe).run()
+
+
+class ReadyPipe:
+    """The write end of the pipe that ``--detach`` reads: one line, then end of file."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+        if fd is not None:
+            os.set_inheritable(fd, False)
+
+    def write(self, line: str) -> None:
+        """The first line counts; later ones have no reader."""
+        if self._fd is None:
+            return
+        fd, self._fd = self._fd, None
+        try:
+            os.write(fd, f"{line}\n".encode())
+        except OSError:
+            logger.warning("who waited for the daemon's start is gone")
+        finally:
+            os.close(fd)
+
+
+class Daemon:
+    """Composition root: builds the parts, ties them together, ends them in order."""
+
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        command: Sequence[str],
+        stall_s: float,
+        ready_pipe: ReadyPipe,
+    ) -> None:
+        self._settings = settings
+        self._ready_pipe = ready_pipe
+        self._notifier = Notifier.from_environment()
+        self._boot_id = secrets.token_hex(8)
+        self._version = version("pagedd")
+        model = settings.engine.model
+        self._board = StatusBoard(self._version, self._boot_id, model)
+        self._hub = Hub(
+            boot_id=self._boot_id,
+            model_name=model,
+            max_queue=settings.max_queue,
+            board=self._board,
+            on_loading=self._on_loading,
+            on_ready=self._on_ready,
+        )
+        self._supervisor = Supervisor(settings.engine, self._hub, command=command, stall_s=stall_s)
+        self._hub.connect_engine(self._supervisor)
+        self._listener = Listener(
+            self._hub,
+            api_keys=settings.api_keys,
+            allow_origin=settings.allow_origin,
+            outbox_bytes=settings.outbox_bytes,
+            get_status=self.status,
+        )
+        self._endpoints: tuple[str, ...] = ()
+        self._stop = anyio.Event()
+        self._engine_scope = anyio.CancelScope()
+        self._failure: PageddError | None = None
+        self._exit_code = 0
+
+    async def run(self) -> int:
+        """Lock and sockets first: nothing is loaded if they cannot be had."""
+        settings = self._settings
+        path = Path(settings.socket).absolute()
+        owner = Owner(os.getpid(), self._boot_id, self._version)
+        with ExitStack() as stack:
+            stack.enter_context(InstanceLock(path, owner))
+            sockets = [stack.enter_context(bind_unix(path))]
+            if settings.listen is not None:
+                tcp = bind_tcp(settings.listen, with_key=bool(settings.api_keys))
+                sockets.append(stack.enter_context(tcp))
+            self._endpoints = tuple(endpoint(sock) for sock in sockets)
+            await self._serve(sockets)
+        if self._failure is not None:
+            raise self._failure
+        return self._exit_code
+
+    def status(self, ref: str | None) -> Status:
+        """The status of this moment; ``ref`` is echoed."""
+        facts = Facts(
+            state="draining" if self._hub.draining else self._supervisor.state,
+            reason=self._supervisor.reason,
+            engine_pid=self._supervisor.engine_pid,
+            connections=self._listener.connections,
+            endpoints=self._endpoints,
+        )
+        status = self._board.status(facts)
+        return status if ref is None else msgspec.structs.replace(status, ref=ref)
+
+    async def _serve(self, sockets: Sequence[socket.socket]) -> None:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._watch_signals, tasks.cancel_scope)
+            await self._listener.start(sockets)
+            tasks.start_soon(self._supervise)
+            await self._stop.wait()
+            await self._drain()
+            tasks.cancel_scope.cancel()
+
+    async def _supervise(self) -> None:
+        """Run the engine; a failure that stays ends the daemon."""
+        with self._engine_scope:
+            try:
+                await self._supervisor.run()
+            except PageddError as error:
+                self._failure = error
+                self._stop.set()
+
+    async def _drain(self) -> None:
+        """Let running requests finish, end the others, close the connections and the engine."""
+        self._hub.draining = True
+        self._notifier.send(STOPPING=1)
+        with anyio.move_on_after(self._settings.drain_timeout):
+            await self._hub.drained()
+        self._hub.fail_all(ShuttingDown("the daemon shut down before the request was finished"))
+        self._engine_scope.cancel()
+        with anyio.move_on_after(FLUSH_S):
+            await self._listener.flush()
+        await self._listener.close()
+
+    async def _watch_signals(
+        self,
+        scope: anyio.CancelScope,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        with anyio.open_signal_receiver(*watched) as signals:
+            task_status.started()
+            async for received in signals:
+                if received == signal.SIGHUP:
+                    logger.info("SIGHUP: no setting can be reloaded yet; restart the daemon")
+                elif received == signal.SIGUSR1:
+                    logger.info("status: %s", msgspec.json.encode(self.status(None)).decode())
+                elif self._stop.is_set():
+                    self._exit_code = INTERRUPTED
+                    scope.cancel()
+                else:
+                    logger.info("%s: shutting down", received.name)
+                    self._stop.set()
+
+    def _on_loading(self, phase: str, fraction: float) -> None:
+        logger.debug("loading: %s %.0f%%", phase, 100 * fraction)
+        self._notifier.send(
+            STATUS=f"loading: {phase} {fraction:.0%}", EXTEND_TIMEOUT_USEC=LOADING_EXTENDS_US
+        )
+
+    def _on_ready(self, ready: Ready) -> None:
+        for note in ready.notes:
+            logger.info(note)
+        line = f"ready: {ready.model} on {' and '.join(self._endpoints)}"
+        if self._settings.log_file is not None:
+            logger.info(line)
+        if self._settings.ready_fd is None:
+            print(f"pagedd {line}", file=sys.stderr, flush=True)
+        self._ready_pipe.write("ready")
+        self._notifier.send(READY=1, STATUS=line)

@@ -1,0 +1,229 @@
+"""The middle of the daemon: connections on one side, the engine on the other.
+
+Owns the table of requests that the engine works on. Everything here runs in the event loop and
+does not wait; tokenising runs in worker threads (``session.py``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from pagedd.core.request import Request
+from pagedd.engine.messages import CancelRequest, Command, EndChoice, Ready, Step, Submit
+from pagedd.errors import EngineFailed, PageddError, QueueFull, ShuttingDown
+from pagedd.protocol import MAX_FRAME_BYTES, VERSION, Hello, Limits
+from pagedd.server.edge import EdgeLimits
+from pagedd.server.replies import failure
+from pagedd.server.requests import OpenRequest
+from pagedd.server.status import StatusBoard
+from pagedd.text.tokenizer import TextModel
+
+logger = logging.getLogger(__name__)
+
+FEATURES = ("generate", "cancel", "status", "logprobs", "n", "cache_salt", "priority")
+MAX_LOGPROBS = 20
+# Tokenising is work for the cores that the engine wants: a few at once, the others wait.
+TOKENIZER_THREADS = 2
+
+
+class EngineGate(Protocol):
+    """What the hub needs of the supervisor."""
+
+    def send(self, command: Command) -> None:
+        """Raises EngineFailed when no engine is ready."""
+
+
+class Model:
+    """What is known once an engine is ready."""
+
+    def __init__(self, ready: Ready, text: TextModel) -> None:
+        self.ready = ready
+        self.text = text
+        self.limits = EdgeLimits.of(ready)
+
+
+class Hub:
+    """Implements the supervisor's EngineOwner. ``on_ready`` is called for every new engine."""
+
+    def __init__(
+        self,
+        *,
+        boot_id: str,
+        model_name: str,
+        max_queue: int,
+        board: StatusBoard,
+        on_loading: Callable[[str, float], None],
+        on_ready: Callable[[Ready], None],
+    ) -> None:
+        self.boot_id = boot_id
+        self.board = board
+        self.model: Model | None = None
+        self.tokenizer_limiter = anyio.CapacityLimiter(TOKENIZER_THREADS)
+        self.draining = False
+        self._max_queue = max_queue
+        self._model_name = model_name
+        self._on_loading = on_loading
+        self._on_ready = on_ready
+        self._gate: EngineGate | None = None
+        self._handles = itertools.count(1)
+        self._requests: dict[int, OpenRequest] = {}
+        self._preparing = 0
+        self._quiet = anyio.Event()
+
+    def connect_engine(self, gate: EngineGate) -> None:
+        """Where commands go; once, before anything is served."""
+        self._gate = gate
+
+    # --- for sessions ---------------------------------------------------------------------------
+
+    def hello(self) -> Hello:
+        """The first frame of a connection; sizes are 0 until the engine is ready."""
+        ready = None if self.model is None else self.model.ready
+        limits = Limits(
+            max_frame=MAX_FRAME_BYTES,
+            max_queue=self._max_queue,
+            max_num_seqs=0 if ready is None else ready.max_num_seqs,
+            max_n=0 if ready is None else ready.max_num_seqs,
+            max_logprobs=MAX_LOGPROBS,
+            vocab_size=0 if ready is None else ready.vocab_size,
+        )
+        return Hello(
+            version=VERSION,
+            boot_id=self.boot_id,
+            model=self._model_name if ready is None else ready.model,
+            max_model_len=0 if ready is None else ready.max_model_len,
+            page_size=0 if ready is None else ready.page_size,
+            num_pages=0 if ready is None else ready.num_pages,
+            num_host_pages=0 if ready is None else ready.num_host_pages,
+            limits=limits,
+            features=list(FEATURES),
+        )
+
+    def admit(self) -> Model:
+        """May a request come now? Raises ShuttingDown, EngineFailed or QueueFull."""
+        if self.draining:
+            raise ShuttingDown("the daemon is shutting down and takes no new requests")
+        if self.model is None:
+            raise EngineFailed("the engine is loading the model; try again when it is ready")
+        if self._preparing >= self._max_queue:
+            raise QueueFull(f"{self._preparing} requests are being tokenised (max_queue)")
+        return self.model
+
+    def begin_preparing(self) -> None:
+        """A request is on its way to ``submit`` through a worker thread."""
+        self._preparing += 1
+
+    def end_preparing(self) -> None:
+        """It has been submitted, refused or cancelled."""
+        self._preparing -= 1
+        self._look_for_quiet()
+
+    def next_handle(self) -> int:
+        """A name for the engine, never used before."""
+        return next(self._handles)
+
+    def submit(self, request: OpenRequest, core: Request) -> None:
+        """Hand a request to the engine. Raises EngineFailed or ShuttingDown."""
+        if self.draining:
+            raise ShuttingDown("the daemon is shutting down and takes no new requests")
+        self._send(Submit(core))
+        self._requests[request.handle] = request
+
+    def cancel(self, request: OpenRequest) -> None:
+        """The client does not want it any more; it ends when the engine says so."""
+        self._send_if_alive(CancelRequest(request.handle))
+
+    def abandon(self, request: OpenRequest) -> None:
+        """Nobody will read the rest: forget it at once."""
+        if self._requests.pop(request.handle, None) is not None:
+            self._send_if_alive(CancelRequest(request.handle))
+            self._look_for_quiet()
+
+    # --- for the daemon -------------------------------------------------------------------------
+
+    async def drained(self) -> None:
+        """Wait until no request is open. Only while ``draining``."""
+        self._look_for_quiet()
+        await self._quiet.wait()
+
+    def fail_all(self, error: PageddError) -> None:
+        """End every open request with an error."""
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.fail(error)
+        self._look_for_quiet()
+
+    # --- for the supervisor ---------------------------------------------------------------------
+
+    def has_work(self) -> bool:
+        """Is a request open that the engine must answer?"""
+        return bool(self._requests)
+
+    def engine_loading(self, phase: str, fraction: float) -> None:
+        """Progress of the load."""
+        self._on_loading(phase, fraction)
+
+    async def engine_ready(self, ready: Ready) -> None:
+        """A new engine: load the tokenizer if it is another, then take requests."""
+        text = self.model.text if self.model is not None else None
+        if text is None or self.model is None or self.model.ready.text_dir != ready.text_dir:
+            text = await anyio.to_thread.run_sync(TextModel.load, ready.text_dir)
+        self.model = Model(ready, text)
+        self.board.engine_ready(ready)
+        self._on_ready(ready)
+
+    def engine_lost(self, reason: str) -> None:
+        """Whatever was open is lost; the clients may try again."""
+        self.board.engine_lost(len(self._requests))
+        self.fail_all(EngineFailed(f"the engine failed: {reason}"))
+
+    def engine_step(self, step: Step) -> None:
+        """Carry a step's events to their requests, in the order of its lists."""
+        self.board.step(step)
+        events, requests = step.events, self._requests
+        for accepted in events.accepted:
+            if (request := requests.get(accepted.handle)) is not None:
+                request.accepted(accepted)
+        for started in events.started:
+            if (request := requests.get(started.handle)) is not None:
+                request.started(started)
+        for preempted in events.preempted:
+            if (request := requests.get(preempted.handle)) is not None:
+                request.preempted(preempted)
+        for resumed in events.resumed:
+            if (request := requests.get(resumed.handle)) is not None:
+                request.resumed(resumed)
+        for token in events.tokens:
+            request = requests.get(token.handle)
+            if request is not None and request.token(token):
+                self._send_if_alive(EndChoice(token.handle, token.index))
+        for finished in events.finished:
+            if (request := requests.pop(finished.handle, None)) is not None:
+                request.finished(finished)
+        for failed in events.failed:
+            if (request := requests.pop(failed.handle, None)) is not None:
+                request.fail(failure(failed))
+        if events.finished or events.failed:
+            self._look_for_quiet()
+
+    # --------------------------------------------------------------------------------------------
+
+    def _send(self, command: Command) -> None:
+        assert self._gate is not None
+        self._gate.send(command)
+
+    def _send_if_alive(self, command: Command) -> None:
+        try:
+            self._send(command)
+        except EngineFailed:
+            logger.debug("no engine to tell %r", command)  # it forgot the request when it died
+
+    def _look_for_quiet(self) -> None:
+        if self.draining and not self._requests and not self._preparing:
+            self._quiet.set()

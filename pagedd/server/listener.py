@@ -1,0 +1,185 @@
+"""The websocket edge: who may connect, in which form, and the life of the connections."""
+
+from __future__ import annotations
+
+import hmac
+import http
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Sequence
+
+import anyio
+from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
+from websockets.exceptions import ConnectionClosed, NegotiationError
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from pagedd.protocol import MAX_FRAME_BYTES, PING_INTERVAL_S, PING_TIMEOUT_S, SUBPROTOCOL_JSON
+from pagedd.server.decode import SUBPROTOCOLS, Codec
+from pagedd.server.hub import Hub
+from pagedd.server.session import GetStatus, Session
+
+logger = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 1.0
+_UCRED = struct.Struct("3i")  # pid, uid, gid: unix(7)
+# Received messages that wait for the session; each may have MAX_FRAME_BYTES.
+_RECEIVE_QUEUE = 2
+# Bytes that the transport holds before the outbox has to; small, so that the outbox's bound counts.
+_WRITE_LIMIT = 64 * 1024
+
+
+class Listener:
+    """Serves sockets that are bound already. Owns the sessions."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        *,
+        api_keys: Sequence[str],
+        allow_origin: Sequence[str],
+        outbox_bytes: int,
+        get_status: GetStatus,
+    ) -> None:
+        self._hub = hub
+        self._api_keys = [key.encode() for key in api_keys]
+        self._allow_origin = frozenset(allow_origin)
+        self._outbox_bytes = outbox_bytes
+        self._get_status = get_status
+        self._servers: list[Server] = []
+        self._sessions: dict[Session, ServerConnection] = {}
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._sessions)
+
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections from now on."""
+        for sock in sockets:
+            unix = sock.family == socket.AF_UNIX
+            server = await (unix_serve if unix else serve)(
+                self._serve,
+                sock=sock,
+                process_request=self._check_unix if unix else self._check_tcp,
+                select_subprotocol=_select_subprotocol,
+                compression=None,
+                max_size=MAX_FRAME_BYTES,
+                max_queue=_RECEIVE_QUEUE,
+                write_limit=_WRITE_LIMIT,
+                ping_interval=PING_INTERVAL_S,
+                ping_timeout=PING_TIMEOUT_S,
+                open_timeout=OPEN_TIMEOUT_S,
+                close_timeout=CLOSE_TIMEOUT_S,
+                server_header=None,
+            )
+            self._servers.append(server)
+
+    async def flush(self) -> None:
+        """Wait until every outbox is empty; the caller sets the limit."""
+        async with anyio.create_task_group() as tasks:
+            for session in list(self._sessions):
+                tasks.start_soon(session.outbox.flush)
+
+    async def close(self) -> None:
+        """Stop accepting, close every connection with 1001; those that do not answer are cut."""
+        for server in self._servers:
+            server.close()  # 1001, going away
+        with anyio.move_on_after(CLOSE_TIMEOUT_S / 2):
+            for server in self._servers:
+                await server.wait_closed()
+        for connection in list(self._sessions.values()):
+            connection.transport.abort()
+        for server in self._servers:
+            await server.wait_closed()
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        codec = Codec(connection.subprotocol or SUBPROTOCOL_JSON)
+        session = Session(
+            self._hub,
+            codec,
+            outbox_bytes=self._outbox_bytes,
+            get_status=self._get_status,
+            abort=connection.transport.abort,
+        )
+        text = codec.json
+
+        async def send(data: bytes) -> None:
+            try:
+                await connection.send(data, text=text)
+            except ConnectionClosed:
+                await anyio.sleep_forever()  # the reader ends the session
+
+        self._sessions[session] = connection
+        try:
+            await session.run(_messages(connection), send)
+        finally:
+            del self._sessions[session]
+
+    def _check_tcp(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Web pages may reach a loopback port, so an Origin is refused unless it is allowed."""
+        origins = set(request.headers.get_all("Origin"))
+        if not origins <= self._allow_origin:
+            return connection.respond(
+                http.HTTPStatus.FORBIDDEN, "this origin is not allowed (--allow-origin)\n"
+            )
+        if self._api_keys and not self._has_key(request):
+            response = connection.respond(
+                http.HTTPStatus.UNAUTHORIZED, "Authorization: Bearer KEY is needed\n"
+            )
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        return _check_path(connection, request)
+
+    def _check_unix(self, connection: ServerConnection, request: Request) -> Response | None:
+        if not _same_user(connection.transport.get_extra_info("socket")):
+            return connection.respond(
+                http.HTTPStatus.FORBIDDEN, "this socket is for another user\n"
+            )
+        return _check_path(connection, request)
+
+    def _has_key(self, request: Request) -> bool:
+        headers = request.headers.get_all("Authorization")
+        scheme, _, key = (headers[0] if len(headers) == 1 else "").partition(" ")
+        given = key.strip().encode()
+        # every key is compared, in constant time, so that time tells nothing
+        matches = [hmac.compare_digest(given, known) for known in self._api_keys]
+        return scheme.lower() == "bearer" and any(matches)
+
+
+def _check_path(connection: ServerConnection, request: Request) -> Response | None:
+    if request.path.partition("?")[0] == "/":
+        return None
+    return connection.respond(http.HTTPStatus.NOT_FOUND, "the path is /\n")
+
+
+def _select_subprotocol(
+    connection: ServerConnection, offered: Sequence[Subprotocol]
+) -> Subprotocol | None:
+    """The first that is known, in the client's order. None offered: JSON without a name."""
+    if not offered:
+        return None
+    for subprotocol in offered:
+        if subprotocol in SUBPROTOCOLS:
+            return subprotocol
+    raise NegotiationError(f"no subprotocol that is known here: {', '.join(SUBPROTOCOLS)}")
+
+
+async def _messages(connection: ServerConnection) -> AsyncIterator[str | bytes]:
+    """Until the connection ends, in whatever way."""
+    try:
+        async for message in connection:
+            yield message
+    except ConnectionClosed as closed:
+        logger.debug("a connection ended: %s", closed)
+
+
+def _same_user(sock: socket.socket) -> bool:
+    """Is the peer a process of this user? Where the system cannot tell, the folder's mode does."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return bool(_UCRED.unpack(credentials)[1] == os.getuid())

@@ -1,0 +1,213 @@
+"""One open request: events of the engine in, frames of the protocol out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+
+from pagedd.core import events
+from pagedd.core.plan import TokenLogprobs
+from pagedd.errors import PageddError
+from pagedd.protocol import (
+    Accepted,
+    Choice,
+    Done,
+    Generate,
+    Ledger,
+    Logprob,
+    Preempted,
+    Resumed,
+    Started,
+    TopLogprob,
+    Usage,
+)
+from pagedd.server.edge import stop_strings
+from pagedd.server.outbox import Outbox, Piece
+from pagedd.server.replies import error_frame
+from pagedd.text.stops import StopStrings
+from pagedd.text.stream import ChoiceText
+from pagedd.text.tokenizer import TextModel
+
+_NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
+
+
+class Client(Protocol):
+    """Who asked. ``ended`` is called once, after the last frame."""
+
+    outbox: Outbox
+
+    def ended(self, request: OpenRequest) -> None: ...
+
+
+class _Choice:
+    """What has come of one choice; its content is kept only when it is not streamed."""
+
+    def __init__(self, text: ChoiceText, *, keep: bool, with_logprobs: bool) -> None:
+        self.text = text
+        self.num_tokens = 0
+        self.finish_reason: str | UnsetType = UNSET
+        self.stop_reason: str | int | UnsetType = UNSET
+        self._kept_text: list[str] | None = [] if keep else None
+        self._kept_tokens: list[int] = []
+        self._kept_logprobs: list[Logprob] | None = [] if keep and with_logprobs else None
+
+    def keep(self, piece: Piece) -> bool:
+        """True when the piece was kept for ``done`` and is not to be sent now."""
+        if self._kept_text is None:
+            return False
+        self._kept_text.append(piece.text)
+        self._kept_tokens += piece.tokens
+        if self._kept_logprobs is not None:
+            self._kept_logprobs += piece.logprobs or ()
+        return True
+
+    def result(self, index: int) -> Choice:
+        """How it ended, for ``done``."""
+        assert isinstance(self.finish_reason, str)
+        kept = self._kept_text is not None
+        return Choice(
+            index=index,
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+            text="".join(self._kept_text) if self._kept_text is not None else UNSET,
+            tokens=self._kept_tokens if kept else UNSET,
+            logprobs=UNSET if self._kept_logprobs is None else self._kept_logprobs,
+        )
+
+
+class OpenRequest:
+    """Known by ``handle`` to the engine, by ``id`` to its client.
+
+    It ends with exactly one ``done`` (``finished``) or ``error`` (``fail``); what comes for its
+    handle afterwards never reaches it, because the hub has forgotten it.
+    """
+
+    def __init__(
+        self, handle: int, frame: Generate, text: TextModel, prompt_tokens: int, client: Client
+    ) -> None:
+        params = frame.params
+        self.handle = handle
+        self.id = frame.id
+        self._client = client
+        self._text = text
+        self._prompt_tokens = prompt_tokens
+        self._with_logprobs = params.logprobs is not None
+        self._seq: Iterator[int] = itertools.count(1)
+        stops = StopStrings(stop_strings(params))
+        self._choices = [
+            _Choice(
+                ChoiceText(
+                    text.detokenizer(skip_special=params.skip_special_tokens),
+                    stops,
+                    include_stop=params.include_stop_str_in_output,
+                    min_tokens=params.min_tokens,
+                ),
+                keep=not frame.stream,
+                with_logprobs=self._with_logprobs,
+            )
+            for _ in range(params.n)
+        ]
+
+    def accepted(self, event: events.Accepted) -> None:
+        """It waits in the queue."""
+        self._put(Accepted(self.id, event.queue_position, self._prompt_tokens))
+
+    def started(self, event: events.Started) -> None:
+        """Its first chunk is computed."""
+        self._put(Started(self.id, event.cached_tokens, event.queued_ms))
+
+    def preempted(self, event: events.Preempted) -> None:
+        """A sequence of it gave way."""
+        self._put(Preempted(self.id, event.mode, event.reason, event.pages))
+
+    def resumed(self, event: events.Resumed) -> None:
+        """A sequence of it goes on."""
+        self._put(Resumed(self.id, event.mode, event.reason, event.pages))
+
+    def token(self, event: events.Token) -> bool:
+        """A token of one choice. True when a stop string ends the choice and the engine must know.
+
+        Tokens that the engine drew before it knew that are not the client's.
+        """
+        choice = self._choices[event.index]
+        if choice.finish_reason is not UNSET:
+            return False
+        choice.num_tokens += 1
+        ends = event.finish == "stop"
+        found = choice.text.push(event.token, end=ends, explicit=event.stop is not None)
+        text, stop = found.text, found.stop
+        if event.finish is not None and stop is None:
+            rest = choice.text.finish()
+            text, stop = text + rest.text, rest.stop
+        if stop is not None:
+            choice.finish_reason, choice.stop_reason = "stop", stop
+        elif event.finish is not None:
+            choice.finish_reason = event.finish
+            choice.stop_reason = UNSET if event.stop is None else event.stop
+        logprobs = None
+        if self._with_logprobs and event.logprobs is not None:
+            logprobs = [self._logprob(event.token, event.logprobs)]
+        self._emit(choice, event.index, text, [event.token], logprobs)
+        return stop is not None and event.finish is None
+
+    def finished(self, event: events.Finished) -> None:
+        """All choices have ended, or it was cancelled."""
+        for index, choice in enumerate(self._choices):
+            if choice.finish_reason is UNSET:
+                choice.finish_reason = "cancelled"
+                self._emit(choice, index, choice.text.finish().text, [], None)
+        usage = Usage(
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=sum(choice.num_tokens for choice in self._choices),
+            cached_tokens=event.cached_tokens,
+        )
+        choices = [choice.result(index) for index, choice in enumerate(self._choices)]
+        self._put(Done(self.id, choices, usage, Ledger(*event.ledger)))
+        self._client.ended(self)
+
+    def fail(self, error: PageddError) -> None:
+        """It ends with an error."""
+        self._put(error_frame(error, id=self.id))
+        self._client.ended(self)
+
+    def _put(self, frame: Struct) -> None:
+        self._client.outbox.put(frame, self.handle)
+
+    def _emit(
+        self,
+        choice: _Choice,
+        index: int,
+        text: str,
+        tokens: list[int],
+        logprobs: list[Logprob] | None,
+    ) -> None:
+        piece = Piece(index, text, tokens, logprobs, choice.finish_reason, choice.stop_reason)
+        if not choice.keep(piece):
+            self._client.outbox.put_piece(self.id, self.handle, self._seq, piece)
+
+    def _logprob(self, token: int, entry: TokenLogprobs) -> Logprob:
+        text = self._text
+        return Logprob(
+            id=token,
+            token=text.token_text(token),
+            bytes=text.token_bytes(token),
+            logprob=entry.logprob,
+            top=[
+                TopLogprob(other.token, text.token_text(other.token), other.logprob)
+                for other in entry.top
+            ],
+        )
+
+
+def cancelled_before_start(frame: Generate) -> Done:
+    """The answer to a ``cancel`` that came while the prompt was tokenised: nothing was computed."""
+    text: str | UnsetType = UNSET if frame.stream else ""
+    tokens: list[int] | UnsetType = UNSET if frame.stream else []
+    choices = [
+        Choice(index=index, finish_reason="cancelled", text=text, tokens=tokens)
+        for index in range(frame.params.n)
+    ]
+    return Done(frame.id, choices, Usage(0, 0, 0), _NO_LEDGER)

@@ -1,0 +1,160 @@
+"""The daemon's status: the last counters of the engine, and what only the daemon knows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import UNSET, Struct
+
+from pagedd.core.events import PageCounts as CorePageCounts
+from pagedd.core.events import Stats
+from pagedd.engine.messages import Ready, Step
+from pagedd.protocol import (
+    HostPageCounts,
+    PageCounts,
+    PreemptionCounts,
+    PrefixCounts,
+    RequestCounts,
+    Status,
+    TokenCounts,
+)
+
+State = Literal["loading", "ready", "stalled", "failed", "draining"]
+
+RATE_WINDOW_S = 5.0
+STEP_WINDOW_S = 1.0
+
+_NO_STATS = Stats(0, 0, CorePageCounts(0, 0, 0, 0, 0), 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What the status takes from other parts at the moment it is asked."""
+
+    state: State
+    reason: str | None
+    engine_pid: int
+    connections: int
+    endpoints: tuple[str, ...]
+
+
+class StatusBoard:
+    """Takes every step in, gives a Status out. Totals go on when the engine is restarted."""
+
+    def __init__(
+        self,
+        version: str,
+        boot_id: str,
+        model: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._version = version
+        self._boot_id = boot_id
+        self._model = model
+        self._clock = clock
+        self._began = clock()
+        self._ready: Ready | None = None
+        self._stats = _NO_STATS
+        self._before = _NO_STATS  # totals of the engines before this one
+        self._lost = 0  # requests that ended because an engine died
+        self._drawn: deque[tuple[float, int]] = deque()  # time, tokens of one step
+        self._phases: deque[tuple[float, dict[str, float]]] = deque()
+
+    def engine_ready(self, ready: Ready) -> None:
+        """A new engine: its pages are free, its counters start at zero."""
+        self._ready = ready
+        pages = CorePageCounts(ready.num_pages, ready.num_pages, 0, 0, 0)
+        self._stats = _NO_STATS._replace(pages=pages)
+
+    def engine_lost(self, open_requests: int) -> None:
+        """The engine died with so many requests open."""
+        stats, before = self._stats, self._before
+        totals = {
+            name: getattr(before, name) + getattr(stats, name)
+            for name in Stats._fields
+            if name not in ("running", "waiting", "pages")
+        }
+        self._before = before._replace(**totals)
+        self._stats = _NO_STATS
+        self._lost += open_requests
+
+    def step(self, step: Step) -> None:
+        """What one step did."""
+        now = self._clock()
+        self._stats = step.stats
+        if step.events.tokens:
+            self._drawn.append((now, len(step.events.tokens)))
+        if step.phases:
+            self._phases.append((now, step.phases))
+        self._forget(now)
+
+    def status(self, facts: Facts) -> Status:
+        """The picture of this moment."""
+        now = self._clock()
+        self._forget(now)
+        ready, stats, before = self._ready, self._stats, self._before
+        return Status(
+            version=self._version,
+            boot_id=self._boot_id,
+            state=facts.state,
+            reason=UNSET if facts.reason is None else facts.reason,
+            pid=os.getpid(),
+            engine_pid=facts.engine_pid,
+            uptime_s=round(now - self._began, 3),
+            model=self._model if ready is None else ready.model,
+            device="" if ready is None else ready.device,
+            dtype="" if ready is None else ready.dtype,
+            page_size=0 if ready is None else ready.page_size,
+            max_model_len=0 if ready is None else ready.max_model_len,
+            requests=RequestCounts(
+                running=stats.running,
+                waiting=stats.waiting,
+                swapped=0,
+                finished_total=before.finished_total + stats.finished_total,
+                cancelled_total=before.cancelled_total + stats.cancelled_total,
+                failed_total=before.failed_total + stats.failed_total + self._lost,
+            ),
+            pages=PageCounts(*stats.pages),
+            host_pages=HostPageCounts(0, 0, 0, 0),
+            preemptions=PreemptionCounts(
+                0, before.preemptions_recompute + stats.preemptions_recompute
+            ),
+            recomputed_tokens=before.recomputed_tokens + stats.recomputed_tokens,
+            swapped_bytes=0,
+            prefix=PrefixCounts(
+                before.prefix_queries + stats.prefix_queries,
+                before.prefix_hits + stats.prefix_hits,
+            ),
+            tokens=TokenCounts(
+                before.prompt_tokens + stats.prompt_tokens,
+                before.generated_tokens + stats.generated_tokens,
+                self._per_second(now),
+            ),
+            step_ms=self._step_ms(),
+            connections=facts.connections,
+            endpoints=list(facts.endpoints),
+        )
+
+    def _forget(self, now: float) -> None:
+        while self._drawn and self._drawn[0][0] < now - RATE_WINDOW_S:
+            self._drawn.popleft()
+        while self._phases and self._phases[0][0] < now - STEP_WINDOW_S:
+            self._phases.popleft()
+
+    def _per_second(self, now: float) -> float:
+        """Over the last RATE_WINDOW_S, or since the first of these tokens if that is shorter."""
+        if not self._drawn:
+            return 0.0
+        span = max(now - self._drawn[0][0], STEP_WINDOW_S)
+        return round(sum(count for _, count in self._drawn) / span, 1)
+
+    def _step_ms(self) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for _, phases in self._phases:
+            for name, seconds in phases.items():
+                sums[name] = sums.get(name, 0.0) + seconds
+        count = len(self._phases)
+        return {name: round(total * 1000 / count, 3) for name, total in sums.items()}
