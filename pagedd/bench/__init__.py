@@ -1,0 +1,1 @@
+"""A reproducible load for the daemon, and what came of it."""

@@ -1,0 +1,77 @@
+"""The load: prompts of random tokens, lengths drawn from a log-normal, arrivals. Reproducible."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pagedd.errors import UsageError
+
+# Spread of the log-normal: the standard deviation of the logarithm. Half of the lengths lie
+# within -29% and +40% of the median.
+SIGMA = 0.5
+# Vocabularies keep their special tokens at the ends; prompts are drawn from what is between.
+MARGIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What to send. Lengths in tokens are means; exactly one of the two rates is set."""
+
+    num_requests: int
+    concurrency: int | None
+    request_rate: float | None  # requests per second, arrivals of a Poisson process
+    input_len: int
+    output_len: int
+    fixed_len: bool
+    prefix_len: int  # tokens at the beginning that all prompts share, within input_len
+    seed: int
+    temperature: float
+
+
+class Item(NamedTuple):
+    """One request. ``at``: seconds after the start; 0 where concurrency sets the pace."""
+
+    prompt: list[int]
+    output_len: int
+    at: float
+
+
+def make_items(load: Workload, vocab_size: int, max_model_len: int) -> list[Item]:
+    """The same list for the same arguments.
+
+    Lengths are cut so that a prompt leaves room for its output. Errors: ``UsageError`` when the
+    means themselves do not fit.
+    """
+    if load.input_len + load.output_len > max_model_len:
+        raise UsageError(
+            f"--input-len {load.input_len} and --output-len {load.output_len} do not fit in the "
+            f"model's {max_model_len} tokens"
+        )
+    if load.prefix_len >= load.input_len:
+        raise UsageError(f"--prefix-len must be less than --input-len {load.input_len}")
+    draw = random.Random(load.seed)
+    low, high = int(vocab_size * MARGIN), max(int(vocab_size * (1 - MARGIN)), 1)
+    prefix = [draw.randrange(low, high) for _ in range(load.prefix_len)]
+    items, at = [], 0.0
+    for _ in range(load.num_requests):
+        output = min(_length(draw, load.output_len, load.fixed_len), max_model_len // 2)
+        longest = max_model_len - output
+        length = min(max(_length(draw, load.input_len, load.fixed_len), len(prefix) + 1), longest)
+        if load.fixed_len:
+            output, length = load.output_len, load.input_len
+        rest = [draw.randrange(low, high) for _ in range(length - len(prefix))]
+        items.append(Item(prefix + rest, output, at))
+        if load.request_rate is not None:
+            at += draw.expovariate(load.request_rate)
+    return items
+
+
+def _length(draw: random.Random, mean: int, fixed: bool) -> int:
+    """A log-normal length with this mean, at least 1."""
+    if fixed:
+        return mean
+    mu = math.log(mean) - SIGMA * SIGMA / 2
+    return max(1, round(draw.lognormvariate(mu, SIGMA)))

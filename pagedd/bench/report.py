@@ -1,0 +1,119 @@
+"""From traces to numbers, and from numbers to a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pagedd.bench.drive import Run
+from pagedd.bench.load import Workload
+
+PERCENTILES = (50, 90, 99)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value at ``percent`` of the sorted ``values``, linearly between neighbours."""
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Mean and percentiles in milliseconds of ``values`` in seconds; None of nothing."""
+    if not values:
+        return None
+    found = {"mean": 1000 * sum(values) / len(values)}
+    return found | {f"p{p}": 1000 * percentile(values, p) for p in PERCENTILES}
+
+
+def summarise(run: Run, load: Workload) -> dict[str, Any]:
+    """Everything that ``--json`` prints about the daemon's side."""
+    whole = [trace for trace in run.traces if trace.ended is not None]
+    seconds = max(run.ended - run.began, 1e-9)
+    output = sum(trace.tokens for trace in whole)
+    use = [(s.pages.owned + s.pages.shared) / s.pages.total for s in run.statuses if s.pages.total]
+    errors = sorted({trace.error for trace in run.traces if trace.error is not None})
+    first = [t.first - t.sent for t in whole if t.first is not None]
+    gaps = [gap for trace in whole for gap in trace.gaps]
+    before, after = run.before, run.after
+    return {
+        "workload": asdict(load),
+        "daemon": {
+            "version": after.version,
+            "model": after.model,
+            "device": after.device,
+            "dtype": after.dtype,
+            "page_size": after.page_size,
+            "num_pages": after.pages.total,
+        },
+        "completed": len(whole),
+        "failed": len(run.traces) - len(whole),
+        "errors": errors,
+        "seconds": seconds,
+        "input_tokens": run.input_tokens,
+        "cached_tokens": run.cached_tokens,
+        "output_tokens": output,
+        "output_tokens_per_s": output / seconds,
+        "requests_per_s": len(whole) / seconds,
+        "ttft_ms": spread(first),
+        "inter_token_ms": spread(gaps),
+        "end_to_end_ms": spread([t.ended - t.sent for t in whole if t.ended is not None]),
+        "kv_use": {"mean": sum(use) / len(use), "peak": max(use)} if use else None,
+        "preemptions": (after.preemptions.swap + after.preemptions.recompute)
+        - (before.preemptions.swap + before.preemptions.recompute),
+        "recomputed_tokens": after.recomputed_tokens - before.recomputed_tokens,
+        "step_ms": run.statuses[-1].step_ms if run.statuses else {},
+    }
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """The numbers as lines of text, for a terminal or a file."""
+    daemon = result["daemon"]
+    lines = [
+        f"{daemon['model']} on {daemon['device']}, {daemon['dtype']}, "
+        f"{daemon['num_pages']} pages of {daemon['page_size']} tokens",
+        f"{result['completed']} requests in {result['seconds']:.2f} s"
+        + (f", {result['failed']} failed" if result["failed"] else ""),
+        "",
+        f"  output          {result['output_tokens_per_s']:10.1f} tokens/s"
+        f"   ({result['output_tokens']} tokens)",
+        f"  input           {result['input_tokens']:10d} tokens"
+        f"     ({result['cached_tokens']} from the prefix cache)",
+        f"  requests        {result['requests_per_s']:10.2f} /s",
+    ]
+    if result["kv_use"] is not None:
+        use = result["kv_use"]
+        lines.append(f"  KV pages in use {use['peak']:10.1%} at most (mean {use['mean']:.1%})")
+    lines.append(f"  preemptions     {result['preemptions']:10d}")
+    lines += [
+        "",
+        f"  {'milliseconds':<20}{'mean':>10}" + "".join(f"{f'p{p}':>10}" for p in PERCENTILES),
+    ]
+    for name, key in (
+        ("time to first token", "ttft_ms"),
+        ("between tokens", "inter_token_ms"),
+        ("end to end", "end_to_end_ms"),
+    ):
+        if result[key] is not None:
+            row = "".join(f"{value:10.1f}" for value in result[key].values())
+            lines.append(f"  {name:<20}{row}")
+    lines += [f"  error: {error}" for error in result["errors"]]
+    return lines + peer_lines(result)
+
+
+def peer_lines(result: dict[str, Any]) -> list[str]:
+    """The other side, when there was one."""
+    peer = result.get("peer")
+    if peer is None:
+        return []
+    return [
+        "",
+        f"against transformers {peer['version']}: the same requests, {peer['conditions']}",
+        f"  output          {peer['output_tokens_per_s']:10.1f} tokens/s"
+        f"   ({peer['output_tokens']} tokens in {peer['seconds']:.2f} s, {peer['batches']} batches)",
+        f"  pagedd is {result['ratio']:.2f} times as fast",
+    ]
