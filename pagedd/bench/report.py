@@ -114,6 +114,6 @@ def peer_lines(result: dict[str, Any]) -> list[str]:
         "",
         f"against transformers {peer['version']}: the same requests, {peer['conditions']}",
         f"  output          {peer['output_tokens_per_s']:10.1f} tokens/s"
-        f"   ({peer['output_tokens']} tokens in {peer['seconds']:.2f} s, {peer['batches']} batches)",
+        f"   ({peer['output_tokens']} tokens in {peer['seconds']:.2f} s)",
         f"  pagedd is {result['ratio']:.2f} times as fast",
     ]

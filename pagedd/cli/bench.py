@@ -31,7 +31,6 @@ EPILOG = examples(
     "pagedd bench --against hf --concurrency 32",
     "pagedd bench --model ~/models/Qwen3-0.6B --dtype bfloat16",
 )
-STOP_TIMEOUT_S = 15.0
 
 
 class Target(NamedTuple):
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.against and load.concurrency is None:
         raise UsageError("--against hf compares batches: give --concurrency, not --request-rate")
     start_flags = [name for name in flags if name not in ("url", "api-key", "seed", "socket")]
-    if config["url"] is not None and (start_flags or args.against):
+    if "url" in flags and (start_flags or args.against):
         what = f"--{start_flags[0]}" if start_flags else "--against"
         raise UsageError(f"{what} needs a private daemon: it does not go with --url")
     result, items = _measure(args, config, load, private=bool(start_flags or args.against))
@@ -135,9 +134,11 @@ def _measure(
         except Unreachable:
             if config["url"] is not None:
                 raise
-    with _private_daemon(args, config) as target:
-        with open_connection(target.url, target.api_key) as connection:
-            return _drive(connection, load)
+    with (
+        _private_daemon(args, config) as target,
+        open_connection(target.url, target.api_key) as connection,
+    ):
+        return _drive(connection, load)
 
 
 def _drive(connection: Connection, load: Workload) -> tuple[dict[str, Any], list[Item]]:
@@ -164,7 +165,7 @@ def _drive(connection: Connection, load: Workload) -> tuple[dict[str, Any], list
 @contextmanager
 def _private_daemon(args: argparse.Namespace, config: Config) -> Iterator[Target]:
     """A daemon on a socket of its own, for the time of the measurement."""
-    from pagedd.cli.launch import launch
+    from pagedd.cli.launch import end, launch
     from pagedd.cli.start import ensure_model, flags_again
     from pagedd.cli.terminal import say
 
@@ -182,8 +183,7 @@ def _private_daemon(args: argparse.Namespace, config: Config) -> Iterator[Target
         try:
             yield Target(f"unix:{socket}", config["api-key"])
         finally:
-            daemon.terminate()
-            daemon.wait(STOP_TIMEOUT_S)
+            end(daemon)
 
 
 def _add_peer(result: dict[str, Any], items: list[Item], config: Config, load: Workload) -> None:

@@ -54,12 +54,14 @@ def run(args: argparse.Namespace) -> int:
     if params.logprobs is not None:
         raise UsageError("--logprobs: use pagedd generate --json")
 
-    from pagedd.cli.connection import open_connection
+    from pagedd.cli.connection import open_ready
+    from pagedd.cli.interrupt import Interrupts
 
-    with open_connection(config.url, config["api-key"]) as connection:
+    with (
+        Interrupts() as interrupts,
+        open_ready(config.url, config["api-key"], interrupts) as connection,
+    ):
         hello = connection.hello
-    if "chat" not in hello.features:
-        raise UsageError(f"{hello.model} has no chat template: use pagedd generate")
     conversation = Conversation(config, params, args.system)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return _piped(conversation)
@@ -109,13 +111,13 @@ class Conversation:
     def _connect(self, interrupts: Interrupts) -> Connection:
         """A connection for one answer; a daemon that restarts is waited for, with a growing pause
         that has a cap. A refusal that stays is raised at once."""
-        from pagedd.cli.connection import open_connection
+        from pagedd.cli.connection import open_ready
         from pagedd.cli.terminal import say
 
         pause = RETRY_FIRST_S
         for attempt in range(RETRIES + 1):
             try:
-                return open_connection(self._config.url, self._config["api-key"])
+                return open_ready(self._config.url, self._config["api-key"], interrupts)
             except Unreachable as error:
                 if attempt == RETRIES or interrupts.count:
                     raise

@@ -6,6 +6,7 @@ or a half-open network is noticed within two ping intervals, while a silent pref
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,10 +16,13 @@ from websockets.sync.client import ClientConnection, connect, unix_connect
 from websockets.typing import Subprotocol
 
 from pagedd import errors, protocol
+from pagedd.cli.interrupt import Interrupted, Interrupts
+from pagedd.cli.terminal import Notice
 from pagedd.errors import PageddError, Unauthorized, Unreachable, UsageError
 
 MAX_INCOMING_BYTES = 64 * 1024 * 1024  # a whole answer that did not stream is one frame
 HANDSHAKE_TIMEOUT_S = 10.0
+LOADING_LOOK_S = 0.4
 _WIRE_ERRORS: tuple[type[PageddError], ...] = (
     errors.BadRequest,
     errors.DuplicateId,
@@ -138,6 +142,25 @@ def open_connection(url: str, api_key: str | None = None) -> Connection:
     except BaseException:
         socket.close()
         raise
+
+
+def open_ready(url: str, api_key: str | None, interrupts: Interrupts) -> Connection:
+    """Connect, and wait while the daemon still loads its model. Errors: also ``Interrupted``."""
+    notice = Notice()
+    try:
+        while True:
+            connection = open_connection(url, api_key)
+            if connection.hello.max_model_len:
+                return connection
+            notice.show("the daemon is loading the model")
+            with connection:
+                until = time.monotonic() + LOADING_LOOK_S
+                while not interrupts.count and (rest := until - time.monotonic()) > 0:
+                    connection.receive(min(rest, LOADING_LOOK_S / 4))
+            if interrupts.count:
+                raise Interrupted("interrupted while the daemon was loading the model")
+    finally:
+        notice.clear()
 
 
 def from_wire(error: protocol.Error) -> PageddError:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from pagedd.cli.flags import add_client_options, collect
 from pagedd.cli.parser import examples
 from pagedd.cli.sampling import add_sampling_flags, params_from
-from pagedd.errors import UsageError
+from pagedd.errors import BadRequest, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pagedd.cli.answer import Answer
     from pagedd.cli.connection import Connection
+    from pagedd.cli.interrupt import Interrupts
     from pagedd.protocol import Generate, Message, Params
 
 DESCRIPTION = """\
@@ -62,22 +65,41 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--raw sends no chat: --system and --messages do not go with it")
     if args.messages is not None and (args.prompt is not None or args.system is not None):
         raise UsageError("--messages holds the whole chat: give no prompt and no --system with it")
-    text = read_prompt(args.prompt, raw=args.raw) if args.messages is None else ""
     chat = _read_messages(args.messages) if args.messages is not None else None
+    text = read_prompt(args.prompt, raw=args.raw) if chat is None else ""
 
-    from pagedd.cli.connection import open_connection
+    from pagedd.cli.connection import open_ready
     from pagedd.cli.interrupt import Interrupts
 
     with (
         Interrupts() as interrupts,
-        open_connection(config.url, config["api-key"]) as connection,
+        open_ready(config.url, config["api-key"], interrupts) as connection,
     ):
-        if chat is None and not args.raw and "chat" in connection.hello.features:
-            chat = _as_chat(args.system, text)
-        elif chat is None and args.system is not None:
-            raise UsageError(f"{connection.hello.model} has no chat template: --system needs one")
-        request = build_request(args, params, text, chat)
-        return _answer(args, connection, request, interrupts)
+        if chat is None and not args.raw:
+            return _ask_as_chat(args, connection, interrupts, params, text)
+        return _answer(args, connection, interrupts, build_request(args, params, text, chat))
+
+
+def _ask_as_chat(
+    args: argparse.Namespace,
+    connection: Connection,
+    interrupts: Interrupts,
+    params: Params,
+    text: str,
+) -> int:
+    """The prompt as a question. A daemon whose ``hello`` does not promise "chat" may refuse that:
+    then the text is completed, unless instructions would be lost."""
+    from pagedd.protocol import Message
+
+    first = [Message("system", args.system)] if args.system is not None else []
+    chat = [*first, Message("user", text)]
+    request = build_request(args, params, text, chat)
+    if args.system is not None or "chat" in connection.hello.features:
+        return _answer(args, connection, interrupts, request)
+    try:
+        return _answer(args, connection, interrupts, request)
+    except BadRequest:
+        return _answer(args, connection, interrupts, build_request(args, params, text, None))
 
 
 def read_prompt(argument: str | None, *, raw: bool) -> str:
@@ -104,7 +126,7 @@ def build_request(
     from pagedd.protocol import Generate
 
     return Generate(
-        id="1",
+        id="1" if chat is not None else "2",
         prompt=text if chat is None else None,
         messages=chat,
         params=params,
@@ -112,13 +134,6 @@ def build_request(
         cache_salt=args.cache_salt,
         stream=not args.json and params.n == 1,
     )
-
-
-def _as_chat(system: str | None, text: str) -> list[Message]:
-    from pagedd.protocol import Message
-
-    first = [Message("system", system)] if system is not None else []
-    return [*first, Message("user", text)]
 
 
 def _read_messages(name: str) -> list[Message]:
@@ -143,13 +158,11 @@ def _read_messages(name: str) -> list[Message]:
 
 
 def _answer(
-    args: argparse.Namespace, connection: Connection, request: Generate, interrupts: object
+    args: argparse.Namespace, connection: Connection, interrupts: Interrupts, request: Generate
 ) -> int:
     from pagedd.cli.answer import ask
-    from pagedd.cli.interrupt import Interrupts
     from pagedd.cli.terminal import is_terminal, visible
 
-    assert isinstance(interrupts, Interrupts)
     on_terminal = is_terminal(sys.stdout)
 
     def show(text: str) -> None:
@@ -178,8 +191,7 @@ def _print_json(answer: Answer) -> None:
         write_json(msgspec.json.encode(answer.done))
 
 
-def _print_choices(answer: Answer, show: object) -> None:
-    assert callable(show)
+def _print_choices(answer: Answer, show: Callable[[str], None]) -> None:
     assert answer.done is not None
     total = len(answer.done.choices)
     for choice in sorted(answer.done.choices, key=lambda c: c.index):

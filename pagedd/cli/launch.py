@@ -12,6 +12,7 @@ from pagedd.errors import PageddError, UsageError
 
 LOG_TAIL_LINES = 12
 READY = "ready"
+STOP_TIMEOUT_S = 15.0
 
 
 def launch(
@@ -48,13 +49,22 @@ def launch(
         with open(reader, "rb") as pipe:
             answer = pipe.readline().decode("utf-8", "replace").strip()
     except BaseException:
-        daemon.terminate()
-        daemon.wait()
+        end(daemon)
         raise
     if answer == READY:
         return daemon
     code = daemon.wait()
     raise _failure(answer, code, log_file, offset)
+
+
+def end(daemon: subprocess.Popen[bytes]) -> None:
+    """Stop it, by force when it does not stop by itself."""
+    daemon.terminate()
+    try:
+        daemon.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
 
 
 def _failure(answer: str, code: int, log_file: Path, offset: int) -> PageddError:

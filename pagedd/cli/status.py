@@ -12,6 +12,7 @@ from pagedd.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from pagedd.cli.connection import Connection
+    from pagedd.cli.interrupt import Interrupts
     from pagedd.protocol import Status
 
 DESCRIPTION = """\
@@ -94,13 +95,10 @@ def _watch(connection: Connection, args: argparse.Namespace) -> int:
     return 130
 
 
-def _wait(connection: Connection, seconds: float, interrupts: object) -> None:
+def _wait(connection: Connection, seconds: float, interrupts: Interrupts) -> None:
     """Until the next look; a connection that ends meanwhile is noticed."""
     import time
 
-    from pagedd.cli.interrupt import Interrupts
-
-    assert isinstance(interrupts, Interrupts)
     until = time.monotonic() + seconds
     while not interrupts.count and (rest := until - time.monotonic()) > 0:
         connection.receive(min(rest, 0.1))
