@@ -18,7 +18,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from pagedd.errors import BadRequest, ModelError, PromptTooLong
-from pagedd.text.bounds import LowerBound, windows
+from pagedd.text.bounds import WINDOW, LowerBound, windows
 from pagedd.text.chat import ChatTemplate
 from pagedd.text.detokenizer import ByteDetokenizer, Detokenizer, PieceDetokenizer
 from pagedd.text.guard import Guard, check_text
@@ -128,7 +128,7 @@ class TextModel:
 
     @cached_property
     def _guard(self) -> Guard:
-        return Guard(token for at in self.special_ids if (token := self._token(at)) is not None)
+        return Guard([token for at in self.special_ids if (token := self._token(at)) is not None])
 
     @cached_property
     def _anchor_ids(self) -> list[int]:
@@ -152,14 +152,22 @@ class TextModel:
         ids = self._encode(_ANCHOR + text)
         return ids[len(anchor) :] if ids[: len(anchor)] == anchor else self._encode(text)
 
+    def _least(self, text: str, field: str) -> int:
+        """A lower bound of the tokens of ``text``, however it is taken apart."""
+        data = check_text(text, field)
+        if not self.info.nfc or text.isascii():
+            return self._at_least(data)
+        # In slices, to let other threads run. What would have been composed over an edge, at most
+        # four code points, and each slice's rounding are taken off again.
+        slices = (text[at : at + WINDOW] for at in range(0, len(text), WINDOW))
+        counts = [self._at_least(normalize("NFC", part).encode()) - 17 for part in slices]
+        return max(0, sum(counts))
+
     def _bounded(
         self, parts: Sequence[str], front: list[int], max_tokens: int, field: str
     ) -> list[int]:
         """Ids of ``front`` and the parts, which are tokenised each by itself."""
-        data = [check_text(part, field) for part in parts]
-        if self.info.nfc:
-            data = [normalize("NFC", part).encode() for part in parts]
-        least = len(front) + sum(map(self._at_least, data))
+        least = len(front) + self._least("".join(parts), field)
         if least > max_tokens:
             raise _too_long(field, least, max_tokens)
         ids = list(front)

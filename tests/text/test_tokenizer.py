@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, normalizers
 
 from pagedd.errors import BadRequest, PromptTooLong
-from pagedd.text import bounds
+from pagedd.text import bounds, guard
 from pagedd.text.tokenizer import TextModel
 from tests.text import small_models
 
@@ -166,3 +167,27 @@ def test_the_bos_of_a_chat_counts() -> None:
     assert len(model.encode_chat(user("xyz"), 4)) == 4
     with pytest.raises(PromptTooLong):
         model.encode_chat(user("xyz"), 3)
+
+
+def test_special_text_is_found_wherever_it_lies(
+    model: TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the search goes on in the next stride."""
+    monkeypatch.setattr(guard, "_STRIDE", 3)
+    for shift in range(8):
+        ids = model.encode_chat(user("x" * shift + "</s>" + "y" * 5 + "<s></s>"), 1000)
+        assert [token for token in ids if token in model.special_ids] == [1, 2, 1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(["e", "\u0301", "\u0327", "한", "\u1112", "\u1161", "\u11ab", "a"]))
+def test_the_lower_bound_of_composed_text(text: str) -> None:
+    """With a tokenizer that composes, and slices that cut what would be composed."""
+    tokenizer = Tokenizer.from_str(small_models.byte_level_tokenizer().to_str())
+    tokenizer.normalizer = normalizers.NFC()
+    model = small_models.text_model(tokenizer)
+    assert model.info.nfc
+    ids = model.encode(text, add_bos=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pagedd.text.tokenizer.WINDOW", 3)
+        assert model.encode_bounded(text, len(ids)) == ids
