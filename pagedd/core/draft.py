@@ -28,15 +28,16 @@ class Draft:
     def compute_each(self, sequences: Iterable[Sequence]) -> None:
         """One token of each, which all lack exactly one. Needs a page available for each.
 
-        The same as :meth:`compute` with a length of 1, without its cost for those that write
-        into a page of their own, which are nearly all.
+        The same as :meth:`compute` with a length of 1, without its cost for those that just go on
+        in a page of their own, which are nearly all.
         """
         page_size, refs = self._state.config.page_size, self._state.memory.pool.refs
         singles, step = self._singles, self.step
         for sequence in sequences:
             start = sequence.num_computed
             logical, offset = divmod(start, page_size)
-            if offset and sequence.joined and refs[sequence.table.pages[logical]] == 1:
+            plain = offset and sequence.joined and sequence.group.forked
+            if plain and refs[sequence.table.pages[logical]] == 1:
                 singles.append(Chunk(sequence.slot, start, 1, sequence.samples))
                 sequence.planned = step
                 self.budget -= 1

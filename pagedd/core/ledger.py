@@ -68,7 +68,6 @@ class Book:
         if count == 0:
             self._count(now)
         self._holds[page] = count + 1
-        self.pages_peak = max(self.pages_peak, len(self._holds))
 
     def drop(self, page: int, now: float) -> None:
         """One sequence of the request less names ``page``."""
@@ -78,6 +77,13 @@ class Book:
         else:
             self._count(now)
             del self._holds[page]
+
+    def peak(self) -> None:
+        """A plan is complete: what is held now counts for the peak.
+
+        Not before, because one choice may give pages back in the plan in which another gets some.
+        """
+        self.pages_peak = max(self.pages_peak, len(self._holds))
 
     def close(self, now: float) -> Ledger:
         """The account at the end of the request."""

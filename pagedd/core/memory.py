@@ -6,7 +6,7 @@ from pagedd.core.page_table import pages_for
 from pagedd.core.pages import PagePool
 from pagedd.core.plan import Copy
 from pagedd.core.prefix import PrefixIndex
-from pagedd.core.sequence import Sequence
+from pagedd.core.sequence import Group, Sequence
 
 
 class Memory:
@@ -17,6 +17,7 @@ class Memory:
         self.prefix_cache = prefix_cache
         self.index = PrefixIndex(page_size, key)
         self.pool = PagePool(num_pages, self.index.remove)
+        self._grown: list[Group] = []  # requests that got pages since the last settle()
 
     def pages(self, num_tokens: int) -> int:
         """Pages that hold ``num_tokens`` tokens."""
@@ -51,6 +52,7 @@ class Memory:
             self.pool.retain(page)
             sequence.table.append(page)
             sequence.group.book.hold(page, now)
+        self._grown.append(sequence.group)
         sequence.num_indexed = len(pages)
         sequence.num_computed = len(pages) * self.page_size
 
@@ -84,6 +86,8 @@ class Memory:
             page = self._take()
             book.hold(page, now)
             changes.append((table.append(page), page))
+        if changes:
+            self._grown.append(sequence.group)
         return changes
 
     def fork(self, parent: Sequence, child: Sequence, now: float) -> None:
@@ -119,6 +123,13 @@ class Memory:
             key = self.pool.forget(page)
             if key is not None:
                 self.index.remove(key)
+
+    def settle(self) -> None:
+        """A plan is complete: pages kept for its copies are free, and accounts note their peak."""
+        self.pool.unpin()
+        for group in self._grown:
+            group.book.peak()
+        self._grown.clear()
 
     def _writes_shared(self, sequence: Sequence) -> bool:
         """The next position lies in a page that other tables name too."""

@@ -29,7 +29,8 @@ def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None
         lengths = {sequence.slot: 1 for sequence in decodes}
         lengths.update((sequence.slot, length) for sequence, length in prefills)
         before = state.put_backs
-        _place(state, draft, most_protected_first(rest, policy), lengths)
+        order = most_protected_first(rest, policy)
+        _place(state, draft, order, lengths, patient=not draft.is_empty)
         if state.put_backs == before:
             return
         # The budget of the victims may serve those that got none.
@@ -71,9 +72,18 @@ def _suffices(state: SchedulerState, decodes: list[Sequence], prefills: list[Wor
 
 
 def _place(
-    state: SchedulerState, draft: Draft, order: list[Sequence], lengths: dict[int, int]
+    state: SchedulerState,
+    draft: Draft,
+    order: list[Sequence],
+    lengths: dict[int, int],
+    *,
+    patient: bool,
 ) -> None:
-    """Schedule ``order``, the most protected first; its end gives pages to its beginning."""
+    """Schedule ``order``, the most protected first; its end gives pages to its beginning.
+
+    ``patient``: there are others in the draft, perhaps less urgent ones that came first for the
+    budget only. Who finds no page then keeps its own and goes on in a later step.
+    """
     memory = state.memory
     place, end = 0, len(order)
     while place < end:
@@ -88,7 +98,6 @@ def _place(
             preempt_for_page(state, order[end], sequence)
         if memory.needed(sequence, upto) <= memory.pool.available:
             draft.compute(sequence, length)
-        elif sequence is not state.running.first:
+        elif not patient:
+            assert sequence is not state.running.first, "the most urgent one fits when alone"
             preempt_for_page(state, sequence, sequence)
-        # Else the most urgent of all lacks pages that those have who are in the draft already,
-        # because the budget went to them first. It goes on when they have ended or go after it.

@@ -81,7 +81,7 @@ class Scheduler:
         compute_running(state, draft, self._policy)
         if state.put_backs == before:  # who has just given way does not come back in the same step
             admit_waiting(state, draft)
-        state.memory.pool.unpin()
+        state.memory.settle()
         assert not draft.is_empty, "there is work, but nobody can go on"
         self._step += 1
         self._in_flight = draft.plan()

@@ -1,0 +1,111 @@
+"""Random histories: whatever is asked in whatever order, everybody gets what it would get alone."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pagedd.core.policies import latest_arrival
+from pagedd.core.sequence import Sequence
+from tests.core.world import World, config
+
+BASES = ((1, 2, 3, 4, 5, 6) * 8, (1, 2, 3, 4, 9, 8) * 8, (7, 0, 7) * 16)
+
+
+class Digits:
+    """Reads bytes as digits of changing base; all zeros is the plainest history."""
+
+    def __init__(self, value: bytes) -> None:
+        self.value = int.from_bytes(value, "little")
+
+    def below(self, base: int) -> int:
+        self.value, digit = divmod(self.value, base)
+        return digit
+
+
+def least_generated(sequence: Sequence) -> tuple[float, ...]:
+    """A policy whose order changes from step to step, unlike that of arrival."""
+    return (-sequence.priority, sequence.num_generated, -sequence.order[1], -sequence.index)
+
+
+def world_of(value: bytes) -> World:
+    digits = Digits(value)
+    page_size = digits.below(5) + 1
+    limits = config(
+        page_size=page_size,
+        num_pages=digits.below(14) + 2,
+        max_num_seqs=digits.below(6) + 1,
+        max_num_batched_tokens=(3, 1, 2, 5, 8, 16, 40)[digits.below(7)],
+        prefix_cache=digits.below(4) != 3,
+        watermark=(0.01, 0.0, 0.25)[digits.below(3)],
+        max_model_len=(64, 20, 9)[digits.below(3)],
+        max_queue=(64, 3)[digits.below(2)],
+    )
+    return World(limits, (latest_arrival, least_generated)[digits.below(2)])
+
+
+def act(world: World, value: bytes) -> None:
+    """One thing that happens: a submit, some steps, or a command, perhaps in mid-step."""
+    digits = Digits(value)
+    kind = digits.below(8)
+    if kind < 4:
+        submit(world, digits)
+    elif kind < 6:
+        for _ in range(digits.below(6) + 1):
+            world.step()
+    else:
+        handle = max(len(world.stories) - digits.below(4), 0)
+        index = digits.below(4)
+        in_flight = digits.below(2)
+        command = (world.cancel, handle) if kind == 6 else (world.end_choice, handle, index)
+        if in_flight:
+            world.step(command)
+        else:
+            command[0](*command[1:])  # type: ignore[operator]
+            world._observe()
+
+
+def submit(world: World, digits: Digits) -> None:
+    base = BASES[digits.below(3)]
+    n = (1, 1, 1, 2, 3, 4)[digits.below(6)]
+    longest = world.config.max_sequence_len  # one more than what fits
+    world.submit(
+        base[: digits.below(min(longest, 32)) + 1],
+        n=min(n, world.config.max_num_seqs) if digits.below(8) else n,
+        max_tokens=digits.below(24) + 1,
+        priority=(0, 0, 0, 1, -1)[digits.below(5)],
+        salt=(b"", b"", b"s")[digits.below(3)],
+        min_tokens=(0, 0, 2)[digits.below(3)],
+        ignore_eos=digits.below(2) == 1,
+        stop_token_ids=((), (), (3,), (0, 4))[digits.below(4)],
+        seed=digits.below(64),
+    )
+
+
+def finish(world: World) -> None:
+    """Everything that was accepted ends, within a bound that its own size gives."""
+    work = sum(
+        s.request.params.n * (len(s.request.prompt) + s.request.params.max_tokens)
+        for s in world.stories.values()
+    )
+    world.run(limit=20 + 3 * work)
+    choices = sum(s.request.params.n for s in world.stories.values())
+    assert world.scheduler.stats().preemptions_recompute <= 10 * choices
+
+
+@settings(
+    max_examples=2000,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    limits=st.binary(min_size=5, max_size=5),
+    happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
+)
+def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[bytes]) -> None:
+    world = world_of(limits)
+    for value in happenings:
+        act(world, value)
+    finish(world)

@@ -1,0 +1,223 @@
+"""A scheduler, a symbolic runner and a clock, with every rule of the events checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from pagedd.core.events import Failed, Finished, StepEvents, Token
+from pagedd.core.plan import StepPlan
+from pagedd.core.policies import POLICIES, Policy
+from pagedd.core.request import Request, SamplingParams
+from pagedd.core.scheduler import Scheduler, SchedulerConfig
+from tests.core.symbolic import EOS, SymbolicRunner, run_alone
+
+
+def config(**changes: object) -> SchedulerConfig:
+    """Small limits, to be changed by name."""
+    values: dict[str, object] = {
+        "num_pages": 16,
+        "page_size": 4,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 32,
+        "max_model_len": 64,
+        "max_queue": 64,
+        "eos_ids": EOS,
+    }
+    return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
+
+
+@dataclass
+class Story:
+    """What was heard of one request."""
+
+    request: Request
+    submitted: float
+    started: float | None = None
+    cached_tokens: int = 0
+    tokens: dict[int, list[Token]] = field(default_factory=dict)
+    away: set[int] = field(default_factory=set)  # choices preempted and not resumed
+    preemptions: int = 0
+    cancelled: bool = False
+    ended_choices: set[int] = field(default_factory=set)
+    finished: Finished | None = None
+    failed: Failed | None = None
+    page_seconds: float = 0.0
+    pages_peak: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.finished is not None or self.failed is not None
+
+    def drawn(self, index: int = 0) -> tuple[int, ...]:
+        return tuple(token.token for token in self.tokens.get(index, ()))
+
+
+class World:
+    """Runs histories; after each change it audits, after each event it checks the story."""
+
+    def __init__(
+        self, settings: SchedulerConfig, policy: Policy = POLICIES["arrival"], audit: bool = True
+    ) -> None:
+        self.config = settings
+        self.scheduler = Scheduler(settings, key=b"key", policy=policy)
+        self.runner = SymbolicRunner(settings)
+        self.stories: dict[int, Story] = {}
+        self.now = 100.0
+        self.steps = 0
+        self.plans: list[StepPlan] = []
+        self._audit = audit
+
+    def submit(self, prompt: object, priority: int = 0, salt: bytes = b"", **params: object) -> int:
+        """A new request; its handle. ``max_tokens`` is 8 unless given."""
+        handle = len(self.stories) + 1
+        sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
+        request = Request(handle, tuple(prompt), sampling, priority, salt)  # type: ignore[arg-type]
+        self.stories[handle] = Story(request, self.now)
+        self.scheduler.submit(request, self.now)
+        self._observe()
+        return handle
+
+    def cancel(self, handle: int) -> None:
+        story = self.stories.get(handle)
+        if story is not None and not story.over:
+            story.cancelled = True
+        self.scheduler.cancel(handle, self.now)
+
+    def end_choice(self, handle: int, index: int) -> None:
+        story = self.stories.get(handle)
+        if story is not None and 0 <= index < story.request.params.n:
+            story.ended_choices.add(index)
+        self.scheduler.end_choice(handle, index, self.now)
+
+    def step(self, *meanwhile: tuple[object, ...]) -> StepPlan | None:
+        """One plan, executed and committed; ``meanwhile`` are commands while it runs."""
+        self._pass(0.001)
+        state = self.scheduler._state
+        queued = [each for queue in (state.waiting, state.running) for each in queue]
+        head = min(queued, key=lambda each: each.order, default=None)
+        plan = self.scheduler.plan(self.now)
+        for preempted in state.events.preempted:
+            priority = self.stories[preempted.handle].request.priority
+            assert state.running.last.priority <= priority, "a less urgent one kept its place"
+            assert head is not None
+            assert (preempted.handle, preempted.index) != (head.handle, head.index)
+        self._observe()
+        if plan is None:
+            assert self.scheduler.idle
+            for method, *arguments in meanwhile:
+                method(*arguments)  # type: ignore[operator]
+            self._observe()
+            return None
+        self.plans.append(plan)
+        self.steps += 1
+        for method, *arguments in meanwhile:
+            method(*arguments)  # type: ignore[operator]
+            self._observe()
+        result = self.runner.execute(plan)
+        self._pass(0.01)
+        self.scheduler.commit(plan, result, self.now)
+        self._observe()
+        return plan
+
+    def run(self, limit: int = 2000) -> None:
+        """Step until idle, within ``limit`` steps; then nothing is held and all stories end."""
+        for _ in range(limit):
+            if self.step() is None:
+                break
+        assert self.scheduler.idle, f"not idle after {limit} steps"
+        self.check_rest()
+
+    def check_rest(self) -> None:
+        stats = self.scheduler.stats()
+        assert (stats.running, stats.waiting) == (0, 0)
+        assert stats.pages.free + stats.pages.cached == stats.pages.total
+        assert all(story.over for story in self.stories.values())
+        ends = stats.finished_total + stats.cancelled_total + stats.failed_total
+        assert ends == len(self.stories)
+        tokens = sum(len(drawn) for s in self.stories.values() for drawn in s.tokens.values())
+        assert stats.generated_tokens == tokens
+        assert stats.preemptions_recompute == sum(s.preemptions for s in self.stories.values())
+        hits = sum(s.cached_tokens for s in self.stories.values())
+        assert stats.prefix_hits == hits
+
+    def _pass(self, seconds: float) -> None:
+        """Time goes by; what is held meanwhile is counted here independently of the books."""
+        held: dict[int, set[int]] = {}
+        for handle, group in self.scheduler._state.groups.items():
+            held[handle] = {page for each in group.sequences for page in each.table.pages}
+        for handle, pages in held.items():
+            story = self.stories[handle]
+            story.page_seconds += len(pages) * seconds
+            story.pages_peak = max(story.pages_peak, len(pages))
+        self.now += seconds
+
+    def _observe(self) -> None:
+        if self._audit:
+            self.scheduler.audit()
+        events = self.scheduler.take_events()
+        if events:
+            self._check(events)
+
+    def _check(self, events: StepEvents) -> None:
+        for accepted in events.accepted:
+            assert not self.stories[accepted.handle].over
+        for started in events.started:
+            story = self.stories[started.handle]
+            assert story.started is None
+            assert not story.over
+            story.started = self.now
+            story.cached_tokens = started.cached_tokens
+            assert started.cached_tokens < len(story.request.prompt)
+            assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
+        for preempted in events.preempted:
+            story = self.stories[preempted.handle]
+            assert story.started is not None
+            assert preempted.index not in story.away
+            story.away.add(preempted.index)
+            story.preemptions += 1
+        for resumed in events.resumed:
+            self.stories[resumed.handle].away.remove(resumed.index)
+        for token in events.tokens:
+            self._check_token(token)
+        for finished in events.finished:
+            self._check_finished(finished)
+        for failed in events.failed:
+            story = self.stories[failed.handle]
+            assert not story.over
+            story.failed = failed
+
+    def _check_token(self, token: Token) -> None:
+        story = self.stories[token.handle]
+        assert story.started is not None
+        assert not story.over
+        assert token.index not in story.away
+        assert not story.cancelled, "a token after the cancel"
+        assert token.index not in story.ended_choices, "a token after the choice was ended"
+        drawn = story.tokens.setdefault(token.index, [])
+        assert not drawn or drawn[-1].finish is None, "a token after the last one"
+        drawn.append(token)
+        alone = run_alone(story.request, token.index, self.config)
+        assert token.token == alone.tokens[len(drawn) - 1]
+        last = len(drawn) == len(alone.tokens)
+        expected = (alone.finish, alone.stop) if last else (None, None)
+        assert (token.finish, token.stop) == expected
+
+    def _check_finished(self, finished: Finished) -> None:
+        story = self.stories[finished.handle]
+        assert not story.over
+        story.finished = finished
+        assert finished.cancelled == story.cancelled
+        assert finished.cached_tokens == story.cached_tokens
+        ledger = finished.ledger
+        life = ledger.queued_ms + ledger.prefill_ms + ledger.decode_ms + ledger.preempted_ms
+        assert life == pytest.approx(1e3 * (self.now - story.submitted))
+        if story.started is not None:
+            assert ledger.queued_ms == pytest.approx(1e3 * (story.started - story.submitted))
+        assert ledger.preemptions == story.preemptions
+        assert ledger.page_seconds == pytest.approx(story.page_seconds)
+        assert ledger.pages_peak == story.pages_peak
+        if not story.cancelled:
+            for index in set(range(story.request.params.n)) - story.ended_choices:
+                assert story.tokens[index][-1].finish is not None
