@@ -127,6 +127,7 @@ class Daemon:
         self._engine_scope = anyio.CancelScope()
         self._failure: PageddError | None = None
         self._exit_code = 0
+        self._been_ready = False
 
     async def run(self) -> int:
         """Lock and sockets first: nothing is loaded if they cannot be had."""
@@ -218,9 +219,13 @@ class Daemon:
         for note in ready.notes:
             logger.info(note)
         line = f"ready: {ready.model} on {' and '.join(self._endpoints)}"
+        self._notifier.send(READY=1, STATUS=line)
+        if self._been_ready:
+            logger.info("the engine is %s", line)
+            return
+        self._been_ready = True
         if self._settings.log_file is not None:
             logger.info(line)
         if self._settings.ready_fd is None:
             print(f"pagedd {line}", file=sys.stderr, flush=True)
         self._ready_pipe.write("ready")
-        self._notifier.send(READY=1, STATUS=line)

@@ -15,6 +15,7 @@ from pagedd.protocol import (
     Accepted,
     Choice,
     Done,
+    Error,
     Generate,
     Ledger,
     Logprob,
@@ -35,7 +36,7 @@ _NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
 
 
 class Client(Protocol):
-    """Who asked. ``ended`` is called once, after the last frame."""
+    """Who asked. ``ended`` is called once, before the last frame is put."""
 
     outbox: Outbox
 
@@ -95,6 +96,7 @@ class OpenRequest:
         self._text = text
         self._prompt_tokens = prompt_tokens
         self._with_logprobs = params.logprobs is not None
+        self._ended = False
         self._seq: Iterator[int] = itertools.count(1)
         stops = StopStrings(stop_strings(params))
         self._choices = [
@@ -159,19 +161,26 @@ class OpenRequest:
             if choice.finish_reason is UNSET:
                 choice.finish_reason = "cancelled"
                 self._emit(choice, index, choice.text.finish().text, [], None)
+        if self._ended:
+            return  # the outbox was full already, and the client has been told so
         usage = Usage(
             prompt_tokens=self._prompt_tokens,
             completion_tokens=sum(choice.num_tokens for choice in self._choices),
             cached_tokens=event.cached_tokens,
         )
         choices = [choice.result(index) for index, choice in enumerate(self._choices)]
-        self._put(Done(self.id, choices, usage, Ledger(*event.ledger)))
-        self._client.ended(self)
+        self._end(Done(self.id, choices, usage, Ledger(*event.ledger)))
 
     def fail(self, error: PageddError) -> None:
         """It ends with an error."""
-        self._put(error_frame(error, id=self.id))
-        self._client.ended(self)
+        self._end(error_frame(error, id=self.id))
+
+    def _end(self, frame: Done | Error) -> None:
+        """One terminal frame, whatever it leads to: putting it may find the outbox full."""
+        if not self._ended:
+            self._ended = True
+            self._client.ended(self)
+            self._put(frame)
 
     def _put(self, frame: Struct) -> None:
         self._client.outbox.put(frame, self.handle)

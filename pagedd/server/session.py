@@ -81,8 +81,9 @@ class Session:
             self._abandon_all()
 
     def ended(self, request: OpenRequest) -> None:
-        """Its last frame is in the outbox: the id is free again."""
-        del self._requests[request.id]
+        """Its last frame comes next: the id is free again."""
+        if self._requests.get(request.id) is request:
+            del self._requests[request.id]
 
     def _receive(self, message: str | bytes, tasks: TaskGroup) -> None:
         try:
@@ -173,22 +174,23 @@ class Session:
 
     def _slow(self) -> None:
         """The outbox is full. A client without requests that never reads is not worth keeping."""
-        requests = list(self._requests.values())
+        requests = self._open()
         if not requests:
             self._abort()
         for request in requests:
-            if isinstance(request, OpenRequest):
-                self.outbox.drop(request.handle)
-                self._hub.abandon(request)
-                request.fail(
-                    SlowConsumer("the client does not read fast enough; the request is cancelled")
-                )
+            self.outbox.drop(request.handle)
+            self._hub.abandon(request)
+            del self._requests[request.id]
+        for request in requests:
+            request.fail(SlowConsumer("the client does not read; the request is cancelled"))
 
     def _abandon_all(self) -> None:
-        for request in self._requests.values():
-            if isinstance(request, OpenRequest):
-                self._hub.abandon(request)
+        for request in self._open():
+            self._hub.abandon(request)
         self._requests.clear()
+
+    def _open(self) -> list[OpenRequest]:
+        return [found for found in self._requests.values() if isinstance(found, OpenRequest)]
 
 
 def _tokenise(frame: Generate, model: Model) -> list[int]:

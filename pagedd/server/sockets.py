@@ -8,6 +8,8 @@ import ipaddress
 import os
 import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -69,13 +71,16 @@ class InstanceLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._socket_path.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
         os.close(self._fd)
 
 
-def bind_unix(path: Path) -> socket.socket:
-    """Bind the socket, mode 0600; one that is there is stale, because the caller holds the lock."""
+@contextmanager
+def bind_unix(path: Path) -> Iterator[socket.socket]:
+    """Bind the socket, mode 0600; one that is there is stale, because the caller holds the lock.
+
+    Closed and removed at the end. Raises UsageError.
+    """
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise UsageError(
             f"the socket's path has {len(os.fsencode(path))} bytes, the system allows "
@@ -93,8 +98,12 @@ def bind_unix(path: Path) -> socket.socket:
         raise UsageError(f"cannot bind {path}: {error.strerror}") from None
     finally:
         os.umask(previous)
-    sock.listen(BACKLOG)
-    return sock
+    with sock:
+        sock.listen(BACKLOG)
+        try:
+            yield sock
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def bind_tcp(listen: str, *, with_key: bool) -> socket.socket:
