@@ -36,7 +36,7 @@ class CpuBackend:
         self._library = library
         self._engine = Engine(library, threads or default_threads())
         self._handle = self._engine.handle
-        self._arena = Arena()
+        self._arena = Arena(library)
         self._inputs: PagedInputs | None = None
         self._batch = BatchStruct()
         self._batch_address = ctypes.addressof(self._batch)
@@ -86,7 +86,9 @@ class CpuBackend:
         head_dim = self._cache.head_dim
         heads = width // head_dim - 2 * self._cache.kv_heads
         stride = qkv.stride(0)
-        assert qkv.dtype is cache.dtype and qkv.stride(1) == 1 and tokens == self._batch.tokens
+        assert qkv.dtype is cache.dtype
+        assert qkv.stride(1) == 1
+        assert tokens == self._batch.tokens
         assert rope is None or (rope.dtype is torch.float32 and rope.is_contiguous())
         self._library.kv_write(
             self._handle,
@@ -117,7 +119,8 @@ class CpuBackend:
         """See ``Backend.paged_attention``."""
         self._see(cache, inputs)
         tokens, heads, head_dim = q.shape
-        assert q.dtype is cache.dtype and head_dim == self._cache.head_dim
+        assert q.dtype is cache.dtype
+        assert head_dim == self._cache.head_dim
         if q.stride(2) != 1 or q.stride(1) != head_dim:
             q = q.contiguous()
         out = torch.empty((tokens, heads * head_dim), dtype=q.dtype)
@@ -137,7 +140,8 @@ class CpuBackend:
 
     def page_copy(self, cache: Tensor, pairs: Tensor) -> None:
         """See ``Backend.page_copy``."""
-        assert cache.is_contiguous() and pairs.dtype is torch.int64
+        assert cache.is_contiguous()
+        assert pairs.dtype is torch.int64
         pairs = pairs.contiguous()
         page_bytes = cache.stride(0) * cache.element_size()
         self._library.page_copy(
@@ -150,11 +154,13 @@ class CpuBackend:
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See ``Backend.add_rms_norm``; the norm sees the sum as it is stored."""
-        assert residual.is_contiguous() and residual.dtype is x.dtype
+        assert residual.is_contiguous()
+        assert residual.dtype is x.dtype
         return self._norm(x.contiguous(), residual.data_ptr(), weight, eps)
 
     def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float) -> Tensor:
-        assert weight.dtype is x.dtype and weight.shape[0] == x.shape[-1]
+        assert weight.dtype is x.dtype
+        assert weight.shape[0] == x.shape[-1]
         out = torch.empty_like(x)
         size = x.shape[-1]
         self._library.rms_norm(
@@ -192,7 +198,8 @@ class CpuBackend:
 
         -1 for a row that holds NaN or nothing finite.
         """
-        assert logits.dtype is torch.float32 and logits.stride(1) == 1
+        assert logits.dtype is torch.float32
+        assert logits.stride(1) == 1
         rows, size = logits.shape
         out = torch.empty(rows, dtype=torch.int64)
         self._library.argmax(
@@ -209,7 +216,8 @@ class CpuBackend:
         ascending; Devroye 1986, II.2). Weights are float32, their sums float64 over blocks of
         512. -1 for a row that holds NaN or +inf, or nothing finite.
         """
-        assert logits.dtype is torch.float32 and logits.stride(1) == 1
+        assert logits.dtype is torch.float32
+        assert logits.stride(1) == 1
         rows, size = logits.shape
         assert inverse_temperature.dtype is torch.float32
         assert inverse_temperature.shape == u.shape == (rows,)
@@ -238,14 +246,19 @@ class CpuBackend:
         if self._cache_seen is None or self._cache_seen() is not cache:
             _describe_cache(self._cache, cache)
             self._cache_seen = weakref.ref(cache)
+            # a cache not written to yet comes in huge pages: far fewer address translations
+            self._library.huge_pages(cache.data_ptr(), cache.nbytes)
 
 
 def _describe_batch(batch: BatchStruct, inputs: PagedInputs) -> None:
-    assert inputs.slots.dtype is torch.int64 and inputs.slots.is_contiguous()
+    assert inputs.slots.dtype is torch.int64
+    assert inputs.slots.is_contiguous()
     for tensor in (inputs.cu_seqlens, inputs.seq_lens):
-        assert tensor.dtype is torch.int32 and tensor.is_contiguous()
+        assert tensor.dtype is torch.int32
+        assert tensor.is_contiguous()
     table = inputs.page_table
-    assert table.dtype is torch.int32 and table.stride(1) == 1
+    assert table.dtype is torch.int32
+    assert table.stride(1) == 1
     batch.slots = inputs.slots.data_ptr()
     batch.cu_seqlens = inputs.cu_seqlens.data_ptr()
     batch.seq_lens = inputs.seq_lens.data_ptr()

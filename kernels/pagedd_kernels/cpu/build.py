@@ -40,7 +40,7 @@ def find_compiler(environ: Mapping[str, str]) -> list[str]:
     Raises BuildError when there is none.
     """
     named = shlex.split(environ.get("CXX", ""))
-    for command in ([named] if named else [[name] for name in COMPILERS]):
+    for command in [named] if named else [[name] for name in COMPILERS]:
         found = shutil.which(command[0], path=environ.get("PATH"))
         if found:
             return [found, *command[1:]]
@@ -113,9 +113,10 @@ def _kept(folder: Path, key: str) -> Path | None:
 
 
 def _build(compiler: list[str], isa: str, folder: Path, key: str) -> Path:
-    """Compiles beside the final place and moves there at once, so that others may do the same."""
-    for damaged in folder.glob(f"{key}-*.so"):
-        damaged.unlink(missing_ok=True)
+    """Compiles beside the final place and moves there at once, so that others may do the same.
+
+    A damaged library is overwritten: the same compiler makes the same bytes, hence the same name.
+    """
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as workplace:
         made = Path(workplace) / "kernels.so"
         _compile(compiler, isa, made)

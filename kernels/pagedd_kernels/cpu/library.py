@@ -21,7 +21,7 @@ Fields = list[tuple[str, type]]
 class LinearStruct(ctypes.Structure):
     """``struct Linear`` of linear.h."""
 
-    _fields_: ClassVar[Fields] = [  # type: ignore[misc]
+    _fields_: ClassVar[Fields] = [
         ("dtype", c_int32),
         ("out_dtype", c_int32),
         ("n", c_int64),
@@ -34,7 +34,7 @@ class LinearStruct(ctypes.Structure):
 class CacheStruct(ctypes.Structure):
     """``struct Cache`` of cache.h."""
 
-    _fields_: ClassVar[Fields] = [  # type: ignore[misc]
+    _fields_: ClassVar[Fields] = [
         ("data", c_void_p),
         ("layers", c_int64),
         ("kv_heads", c_int64),
@@ -47,7 +47,7 @@ class CacheStruct(ctypes.Structure):
 class BatchStruct(ctypes.Structure):
     """``struct Batch`` of cache.h."""
 
-    _fields_: ClassVar[Fields] = [  # type: ignore[misc]
+    _fields_: ClassVar[Fields] = [
         ("slots", c_void_p),
         ("cu_seqlens", c_void_p),
         ("seq_lens", c_void_p),
@@ -65,6 +65,7 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "engine_free": (None, (P,)),
     "set_threads": (None, (P, I32)),
     "panel": (I64, ()),
+    "huge_pages": (None, (P, I64)),
     "packed_bytes": (I64, (I32, I64, I64)),
     "pack": (None, (P, I32, P, I64, I64, I64, P)),
     "linear": (None, (P, P, P, I64, P, I64)),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 
 import torch
 from torch import Tensor
 
 from pagedd_kernels.cpu.engine import Engine
-from pagedd_kernels.cpu.library import DTYPE_CODES, LinearStruct
+from pagedd_kernels.cpu.library import DTYPE_CODES, Library, LinearStruct
 
 SLAB_BYTES = 64 << 20
 HUGE_PAGE = 2 << 20
@@ -22,29 +21,24 @@ class Arena:
     A slab lives as long as some weight in it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, library: Library) -> None:
+        self._library = library
         self._slab = torch.empty(0, dtype=torch.uint8)
 
     def take(self, size: int) -> Tensor:
         """``size`` bytes, uint8, aligned to a cache line."""
         size = -(-size // LINE) * LINE
         if size > self._slab.shape[0]:
-            self._slab = _slab(max(size, SLAB_BYTES))
+            self._slab = self._new_slab(max(size, SLAB_BYTES))
         taken, self._slab = self._slab[:size], self._slab[size:]
         return taken
 
-
-def _slab(size: int) -> Tensor:
-    """``size`` bytes that begin at a huge page's border; not in memory before they are written."""
-    area = mmap.mmap(-1, size + HUGE_PAGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            area.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: small ones serve
-    memory = torch.frombuffer(area, dtype=torch.uint8)
-    begin = -memory.data_ptr() % HUGE_PAGE
-    return memory[begin : begin + size]
+    def _new_slab(self, size: int) -> Tensor:
+        """``size`` bytes from a huge page's border on; not in memory before they are written."""
+        memory = torch.empty(size + HUGE_PAGE, dtype=torch.uint8)
+        self._library.huge_pages(memory.data_ptr(), memory.shape[0])
+        begin = -memory.data_ptr() % HUGE_PAGE
+        return memory[begin : begin + size]
 
 
 class Linear:
@@ -71,7 +65,12 @@ class Linear:
         shape = (self.out_features, self.in_features)
         self._panels = arena.take(library.packed_bytes(code, *shape))
         library.pack(
-            engine.handle, code, weight.data_ptr(), weight.stride(0), *shape, self._panels.data_ptr()
+            engine.handle,
+            code,
+            weight.data_ptr(),
+            weight.stride(0),
+            *shape,
+            self._panels.data_ptr(),
         )
         self._bias: Tensor | None = None
         if bias is not None:

@@ -75,28 +75,31 @@ class Attention {
     return call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0;
   }
 
-  // Computes a unit; partials: states and values [unit's states][padded] of split units.
-  void run(const Unit& u, Scratch& scratch, State* partial_states, float* partial_values) const {
+  // Computes a unit; split ones leave states and values [unit's states][padded] behind. The first
+  // keys of `next` (null: none) are asked for on the way.
+  void run(const Unit& u, const Unit* next, Scratch& scratch, State* partial_states,
+           float* partial_values) const {
     const int64_t heads = u.rows * group_;
-    Buffers b = buffers(scratch, heads);
+    const Buffers b = buffers(scratch, heads);
     gather_queries(u, b.q);
+    KeyRows<T> tiles[2];
+    int now = 0;
+    int64_t start = first_tile(u);
+    find(u, start, tiles[0]);
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
-      run_part(u, part, b);
-      for (int64_t r = 0; r < u.rows; ++r) {
-        const int64_t p = position(u, r);
-        if (part * SPLIT > p || (part + 1) * SPLIT <= first_key(p)) continue;
-        const bool fresh = part == u.part_begin || part == first_key(p) / SPLIT;
-        for (int64_t h = r * group_; h < (r + 1) * group_; ++h) {
-          State part_state{b.maximum[h], hsum(load(b.sums + h * W))};
-          if (fresh) {
-            b.states[h] = part_state;
-            std::swap_ranges(b.total + h * padded_, b.total + (h + 1) * padded_,
-                             b.values + h * padded_);
-          } else {
-            merge(b.states[h], b.total + h * padded_, part_state, b.values + h * padded_, padded_);
-          }
+      clear(heads, b);
+      const int64_t end = std::min((part + 1) * SPLIT, position(u, u.rows - 1) + 1);
+      for (; start < end; start += TILE, now = 1 - now) {
+        const bool more = start + TILE < end || part + 1 < u.part_end;
+        tiles[1 - now].hi = 0;
+        if (more) {
+          find(u, start + TILE, tiles[1 - now]);
+        } else if (next != nullptr) {
+          find(*next, first_tile(*next), tiles[1 - now]);
         }
+        run_tile(u, start, tiles[now], tiles[1 - now], b);
       }
+      end_part(u, part, b);
     }
     if (u.partial >= 0) {
       std::copy(b.states, b.states + heads, partial_states + u.partial);
@@ -153,20 +156,47 @@ class Attention {
         std::copy(q, q + d_, to);
         std::fill(to + d_, to + inner_, A{});
       } else {
-        for (int64_t i = 0; i < inner_; i += W) store(to + i, i < d_ ? load_up_to(q + i, d_ - i) : zero());
+        for (int64_t i = 0; i < inner_; i += W) {
+          store(to + i, i < d_ ? load_up_to(q + i, d_ - i) : zero());
+        }
       }
     }
   }
 
-  // All tiles of one part.
-  void run_part(const Unit& u, int64_t part, const Buffers& b) const {
-    const int64_t heads = u.rows * group_;
+  void clear(int64_t heads, const Buffers& b) const {
     std::fill(b.values, b.values + heads * padded_, 0.0f);
     std::fill(b.sums, b.sums + heads * W, 0.0f);
     std::fill(b.maximum, b.maximum + heads, -std::numeric_limits<float>::infinity());
-    const int64_t begin = std::max(part * SPLIT, first_key(position(u, 0)) / TILE * TILE);
-    const int64_t end = std::min((part + 1) * SPLIT, position(u, u.rows - 1) + 1);
-    for (int64_t start = begin; start < end; start += TILE) run_tile(u, start, b);
+  }
+
+  // Joins a part's results to those of the parts before it, for the rows that saw keys of it.
+  void end_part(const Unit& u, int64_t part, const Buffers& b) const {
+    for (int64_t r = 0; r < u.rows; ++r) {
+      const int64_t p = position(u, r), first = first_key(p) / SPLIT;
+      if (part > p / SPLIT || part < first) continue;
+      const bool fresh = part == u.part_begin || part == first;
+      for (int64_t h = r * group_; h < (r + 1) * group_; ++h) {
+        const State state{b.maximum[h], hsum(load(b.sums + h * W))};
+        float *total = b.total + h * padded_, *values = b.values + h * padded_;
+        if (fresh) {
+          b.states[h] = state;
+          std::copy(values, values + padded_, total);
+        } else {
+          merge(b.states[h], total, state, values, padded_);
+        }
+      }
+    }
+  }
+
+  int64_t first_tile(const Unit& u) const {
+    return std::max(u.part_begin * SPLIT, first_key(position(u, 0)) / TILE * TILE);
+  }
+
+  // The keys of a tile that some row of the unit sees.
+  void find(const Unit& u, int64_t start, KeyRows<T>& rows) const {
+    const int32_t* pages = batch_.page_table + u.seq * batch_.table_stride;
+    rows.find(cache_, call_.layer, u.kv_head, pages, start, seen(u, 0, start).lo,
+              seen(u, u.rows - 1, start).hi);
   }
 
   struct Range {
@@ -174,16 +204,16 @@ class Attention {
   };
   Range seen(const Unit& u, int64_t r, int64_t start) const {
     const int64_t p = position(u, r);
-    const auto cut = [](int64_t x) { return static_cast<int>(std::min<int64_t>(std::max<int64_t>(x, 0), TILE)); };
+    const auto cut = [](int64_t x) {
+      return static_cast<int>(std::min<int64_t>(std::max<int64_t>(x, 0), TILE));
+    };
     return {cut(first_key(p) - start), cut(p + 1 - start)};
   }
 
-  void run_tile(const Unit& u, int64_t start, const Buffers& b) const {
-    const int lo = seen(u, 0, start).lo, hi = seen(u, u.rows - 1, start).hi;
-    const int32_t* pages = batch_.page_table + u.seq * batch_.table_stride;
-    const KeyRows<T> rows(cache_, call_.layer, u.kv_head, pages, start, lo, hi);
-    gather_keys(rows, d_, lo, hi, b.keys);
-    gather_values(rows, d_, padded_, lo, hi, b.tile);
+  void run_tile(const Unit& u, int64_t start, const KeyRows<T>& rows, const KeyRows<T>& next,
+                const Buffers& b) const {
+    gather_keys(rows, next, d_, b.keys);
+    gather_values(rows, next, d_, padded_, b.tile);
     for (int64_t r = 0; r < u.rows;) {
       const Range range = seen(u, r, start);
       int64_t next = r + 1;  // rows that see all of the tile go together

@@ -104,8 +104,10 @@ void paged_attention(Pool& pool, AttentionPlan& plan, const AttentionCall& call,
   const auto count = static_cast<int64_t>(plan.units.size());
   const int64_t pieces = std::min<int64_t>(count, 64 * pool.threads());
   pool.run(pieces, [&](int64_t piece, int worker) {
-    for (int64_t i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
-      attention.run(plan.units[static_cast<size_t>(i)], pool.scratch(worker), states, values);
+    const Unit* end = plan.units.data() + count * (piece + 1) / pieces;
+    for (const Unit* unit = plan.units.data() + count * piece / pieces; unit < end; ++unit) {
+      const Unit* next = unit + 1 < end ? unit + 1 : nullptr;
+      attention.run(*unit, next, pool.scratch(worker), states, values);
     }
   });
   pool.run(static_cast<int64_t>(plan.joins.size()), [&](int64_t i, int) {

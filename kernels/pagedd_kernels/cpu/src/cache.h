@@ -55,7 +55,9 @@ inline void turn_head(T* x, int64_t head_dim, const T* norm, float eps, const fl
     store_up_to(x + half + i, b * cosine + a * sine, n);
   }
   if (norm == nullptr) return;
-  for (int64_t i = 2 * half; i < head_dim; i += W) store_up_to(x + i, read(i, head_dim - i), head_dim - i);
+  for (int64_t i = 2 * half; i < head_dim; i += W) {
+    store_up_to(x + i, read(i, head_dim - i), head_dim - i);
+  }
 }
 
 // qkv [tokens][stride]: query heads, key heads, value heads. See Backend.kv_write.

@@ -1,5 +1,9 @@
 // The C interface: one function an operation. Shapes and meanings are those of the Python side;
 // strides count numbers. An engine is one thread of calls; a lock keeps a second one out.
+#if __has_include(<sys/mman.h>)
+#include <sys/mman.h>
+#endif
+
 #include <mutex>
 #include <new>
 
@@ -38,6 +42,18 @@ void pagedd_engine_free(Engine* engine) { delete engine; }
 void pagedd_set_threads(Engine* engine, int32_t threads) {
   const Lock lock(engine->calls);
   engine->pool.resize(threads);
+}
+
+// Asks for huge pages in a range, where the system has them; what is in use already stays.
+void pagedd_huge_pages(void* memory, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  const auto at = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t begin = (at + 4095) / 4096 * 4096;
+  const uintptr_t end = (at + static_cast<uintptr_t>(bytes)) / 4096 * 4096;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)memory, (void)bytes;
+#endif
 }
 
 int64_t pagedd_panel() { return PANEL; }

@@ -14,10 +14,13 @@ template <class T>
 struct KeyRows {
   const T* key[TILE];
   int64_t value_offset;  // from a key to its value
+  int lo = 0, hi = 0;
 
-  KeyRows(const Cache& cache, int64_t layer, int64_t head, const int32_t* pages, int64_t start,
-          int lo, int hi) {
+  void find(const Cache& cache, int64_t layer, int64_t head, const int32_t* pages, int64_t start,
+            int first, int end) {
     const int64_t d = cache.head_dim;
+    lo = first;
+    hi = end;
     value_offset = cache.at(0, layer, 1, head) - cache.at(0, layer, 0, head);
     for (int j = 0; j < lo; ++j) key[j] = nullptr;
     for (int j = hi; j < TILE; ++j) key[j] = nullptr;
@@ -29,8 +32,16 @@ struct KeyRows {
   }
 };
 
-inline void prefetch(const void* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
+// Asks for key j of a coming tile (with value_offset: its value): pages lie anywhere, so the
+// processor cannot foresee them. Inlined, or GCC drops the call as one without effect.
+template <class T>
+[[gnu::always_inline]] inline void foresee(const KeyRows<T>& next, int j, int64_t offset,
+                                           int64_t d) {
+  if (j < next.lo || j >= next.hi) return;
+  const auto* row = reinterpret_cast<const char*>(next.key[j] + offset);
+  for (int64_t i = 0; i < d * static_cast<int64_t>(sizeof(T)); i += 64) {
+    __builtin_prefetch(row + i, 0, 1);
+  }
 }
 
 // Keys transposed to a panel [d][TILE] for the score product: the inner dimension is head_dim.
@@ -52,10 +63,12 @@ struct KeyPanel<bf16> {
 };
 #endif
 
-// to: [round_up(d, PER_VECTOR) / PER_STEP][TILE] 32-bit lanes; only [lo, hi) need be right.
+// to: [round_up(d, PER_VECTOR) / PER_STEP][TILE] 32-bit lanes; only columns of keys that exist are right.
 template <class T>
-void gather_keys(const KeyRows<T>& rows, int64_t d, int lo, int hi, float* to) {
-  for (int j = lo / W * W; j < hi; j += W) {
+void gather_keys(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, float* to) {
+  for (int j = 0; j < TILE; j += W) {
+    for (int lane = 0; lane < W; ++lane) foresee(next, j + lane, 0, d);
+    if (j + W <= rows.lo || j >= rows.hi) continue;
     for (int64_t i = 0; i < d; i += KeyPanel<T>::PER_VECTOR) {
       vf r[W];
       for (int lane = 0; lane < W; ++lane) {
@@ -69,15 +82,20 @@ void gather_keys(const KeyRows<T>& rows, int64_t d, int lo, int hi, float* to) {
   }
 }
 
-// to: [TILE][padded] float32, padded = round_up(d, PANEL); rows [lo, hi), columns past d zero.
+// to: [TILE][padded] float32, padded = round_up(d, PANEL); rows of keys that exist; columns past d zero.
 template <class T>
-void gather_values(const KeyRows<T>& rows, int64_t d, int64_t padded, int lo, int hi, float* to) {
-  for (int j = lo; j < hi; ++j) {
+void gather_values(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, int64_t padded,
+                   float* to) {
+  for (int j = 0; j < TILE; ++j) {
+    foresee(next, j, next.value_offset, d);
+    if (j < rows.lo || j >= rows.hi) continue;
     const T* value = rows.key[j] + rows.value_offset;
     float* row = to + j * padded;
     int64_t i = 0;
     for (; i + W <= d; i += W) store(row + i, load(value + i));
-    for (; i < padded; i += W) store(row + i, i < d ? load_n(value + i, static_cast<int>(d - i)) : zero());
+    for (; i < padded; i += W) {
+      store(row + i, i < d ? load_n(value + i, static_cast<int>(d - i)) : zero());
+    }
   }
 }
 

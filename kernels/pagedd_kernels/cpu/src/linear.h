@@ -73,7 +73,9 @@ const typename Product<T>::A* prepared(Pool& pool, const T* x, int64_t& ldx, int
         std::memcpy(to, x + r * from, static_cast<size_t>(k) * sizeof(A));
         to[k] = A{};
       } else {
-        for (int64_t i = 0; i < k; i += W) store_up_to(to + i, load_up_to(x + r * from + i, k - i), k - i);
+        for (int64_t i = 0; i < k; i += W) {
+          store_up_to(to + i, load_up_to(x + r * from + i, k - i), k - i);
+        }
       }
     }
   });

@@ -65,7 +65,8 @@ void silu_mul(Pool& pool, const T* gate_up, T* out, int64_t rows, int64_t n) {
     const T* gate = gate_up + 2 * r * n;
     for (int64_t i = 0; i < n; i += W) {
       const vf g = load_up_to(gate + i, n - i), u = load_up_to(gate + n + i, n - i);
-      store_up_to(out + r * n + i, g / (set1(1.0f) + exp(zero() - g)) * u, n - i);
+      const vf e = exp(g);  // cut at 88, where the quotient is 1
+      store_up_to(out + r * n + i, g * (e / (set1(1.0f) + e)) * u, n - i);
     }
   });
 }

@@ -19,7 +19,8 @@ inline Largest largest(const float* x, int64_t n) {
   const vf none = set1(-std::numeric_limits<float>::infinity());
   vf top = none, span = zero();
   for (int64_t i = 0; i < n; i += W) {
-    const vf v = n - i >= W ? load(x + i) : keep(load_n(x + i, static_cast<int>(n - i)), none, 0, static_cast<int>(n - i));
+    const int in = static_cast<int>(std::min<int64_t>(W, n - i));
+    const vf v = in == W ? load(x + i) : keep(load_n(x + i, in), none, 0, in);
     top = larger(v, top);
     span = fma(v, zero(), span);  // NaN stays; infinities become NaN too and are told apart below
   }
@@ -104,8 +105,9 @@ inline int64_t draw_row(const float* x, int64_t n, float inverse, double u, doub
 inline void draw(Pool& pool, const float* x, int64_t stride, int64_t rows, int64_t n,
                  const float* inverse, const double* u, int64_t* out) {
   for_rows(pool, rows, n, [=, &pool](int64_t r, int worker) {
-    char* memory = pool.scratch(worker).get(static_cast<size_t>(ceil_div(n, BLOCK)) * sizeof(double));
-    out[r] = draw_row(x + r * stride, n, inverse[r], u[r], reinterpret_cast<double*>(memory));
+    const size_t bytes = static_cast<size_t>(ceil_div(n, BLOCK)) * sizeof(double);
+    auto* blocks = reinterpret_cast<double*>(pool.scratch(worker).get(bytes));
+    out[r] = draw_row(x + r * stride, n, inverse[r], u[r], blocks);
   });
 }
 
