@@ -6,6 +6,7 @@ unknown fields; server frames ignore them, so that an old client can talk to a n
 
 from __future__ import annotations
 
+import builtins
 from typing import Annotated, Any, Literal
 
 
@@ -163,7 +164,7 @@ class Logprob(Struct, frozen=True):
 
     id: int
     token: str
-    bytes: bytes
+    bytes: builtins.bytes
     logprob: float
     top: list[TopLogprob]
 
