@@ -91,11 +91,12 @@ class Attention {
       const int64_t end = std::min((part + 1) * SPLIT, position(u, u.rows - 1) + 1);
       for (; start < end; start += TILE, now = 1 - now) {
         const bool more = start + TILE < end || part + 1 < u.part_end;
-        tiles[1 - now].hi = 0;
         if (more) {
           find(u, start + TILE, tiles[1 - now]);
         } else if (next != nullptr) {
           find(*next, first_tile(*next), tiles[1 - now]);
+        } else {
+          tiles[1 - now] = {};
         }
         run_tile(u, start, tiles[now], tiles[1 - now], b);
       }
@@ -210,40 +211,53 @@ class Attention {
     return {cut(first_key(p) - start), cut(p + 1 - start)};
   }
 
-  void run_tile(const Unit& u, int64_t start, const KeyRows<T>& rows, const KeyRows<T>& next,
+  // Few rows read the values where they lie; many rows share a copy in float32.
+  bool in_place(const Unit& u) const { return u.rows * group_ <= WIDE_ROWS && d_ == padded_; }
+
+  void run_tile(const Unit& u, int64_t start, const KeyRows<T>& keys, const KeyRows<T>& next,
                 const Buffers& b) const {
-    gather_keys(rows, next, d_, b.keys);
-    gather_values(rows, next, d_, padded_, b.tile);
+    gather_keys(keys, next, d_, b.keys);
+    if (!in_place(u)) gather_values(keys, next, d_, padded_, b.tile);
     for (int64_t r = 0; r < u.rows;) {
       const Range range = seen(u, r, start);
-      int64_t next = r + 1;  // rows that see all of the tile go together
-      while (range.lo == 0 && range.hi == TILE && next < u.rows) {
-        const Range other = seen(u, next, start);
+      int64_t end = r + 1;  // rows that see all of the tile go together
+      while (range.lo == 0 && range.hi == TILE && end < u.rows) {
+        const Range other = seen(u, end, start);
         if (other.lo != 0 || other.hi != TILE) break;
-        ++next;
+        ++end;
       }
-      if (range.lo < range.hi) attend(r * group_, next * group_, range, b);
-      r = next;
+      if (range.lo < range.hi) {
+        row_blocks((end - r) * group_, MAX_ROWS, [&](int64_t first, int rows) {
+          const int64_t h = r * group_ + first;
+          score(h, rows, range, b);
+          for (int64_t i = h; i < h + rows; ++i) soften(i, range, b);
+          if (in_place(u)) {
+            const Listed<T> values{keys.key + range.lo, next.key + range.lo, keys.value_offset};
+            weigh<Widening<T>>(h, rows, range, values, b);
+          } else {
+            const Spaced<float> values{b.tile + range.lo * padded_, padded_};
+            weigh<Widening<float>>(h, rows, range, values, b);
+          }
+        });
+      }
+      r = end;
     }
   }
 
-  // Rows and heads [begin, end), all with the same range of keys.
-  void attend(int64_t begin, int64_t end, Range range, const Buffers& b) const {
-    const int64_t steps = ceil_div(d_, P::PER_STEP);
-    row_blocks(end - begin, MAX_ROWS, [&](int64_t first, int rows) {
-      const int64_t h = begin + first;
-      for (int c = range.lo / PANEL * PANEL; c < range.hi; c += PANEL) {
-        panel_tile<P>(rows, b.q + h * inner_, inner_,
-                      reinterpret_cast<const typename P::B*>(b.keys + c), TILE, steps,
-                      b.scores + h * TILE + c, TILE, true);
-      }
-      for (int64_t i = h; i < h + rows; ++i) soften(i, range, b);
-      for (int64_t c = 0; c < padded_; c += PANEL) {
-        panel_tile<Widening<float>>(rows, b.scores + h * TILE + range.lo, TILE,
-                                    b.tile + range.lo * padded_ + c, padded_, range.hi - range.lo,
-                                    b.values + h * padded_ + c, padded_, false);
-      }
-    });
+  // Products of `rows` queries from h on with the keys that they see.
+  void score(int64_t h, int rows, Range range, const Buffers& b) const {
+    const int begin = range.lo / PANEL * PANEL;
+    using B = typename P::B;
+    const Spaced<B> keys{reinterpret_cast<const B*>(b.keys + begin), TILE * P::PER_STEP};
+    multiply<P>(rows, b.q + h * inner_, inner_, keys, ceil_div(d_, P::PER_STEP),
+                b.scores + h * TILE + begin, TILE, round_up(range.hi - begin, PANEL), true);
+  }
+
+  // Adds the values of the keys seen, by their weights.
+  template <class Product, class Source>
+  void weigh(int64_t h, int rows, Range range, const Source& values, const Buffers& b) const {
+    multiply<Product>(rows, b.scores + h * TILE + range.lo, TILE, values, range.hi - range.lo,
+                      b.values + h * padded_, padded_, padded_, false);
   }
 
   // Scores of one row and head → weights 2^(score - maximum); the sums so far rescaled.

@@ -56,14 +56,49 @@ struct ProductOf {
 template <class T>
 using Product = typename ProductOf<T>::type;
 
-constexpr int PANEL = 2 * W;     // columns of B that lie together
-constexpr int PREFETCH = 4096;  // bytes ahead in B; measured best from memory, harmless in cache
+constexpr int PANEL = 2 * W;  // columns of B that lie together
 
-// c[ROWS][VECS*W] (+)= a[ROWS][steps] * b[steps][VECS*W]; lda, ldc in elements, ldb in columns.
-// With `fresh` the sums start at zero, else at c.
-template <class P, int ROWS, int VECS>
-void tile(const typename P::A* a, int64_t lda, const typename P::B* b, int64_t ldb, int64_t steps,
-          float* c, int64_t ldc, bool fresh) {
+// Where the rows of B lie, one for each step: evenly spaced ...
+template <class T>
+struct Spaced {
+  const T* first;
+  int64_t stride;  // numbers
+  Spaced shifted(int64_t numbers) const { return {first + numbers, stride}; }
+  const T* row(int64_t step) const { return first + step * stride; }
+  void foresee(int64_t, int64_t) const {}
+};
+
+// ... evenly spaced and streamed from memory: the lines some steps ahead are asked for ...
+template <class T>
+struct Streamed : Spaced<T> {
+  static constexpr int64_t AHEAD = 4096;  // bytes; measured best from memory, harmless in cache
+  Streamed(const T* first, int64_t stride) : Spaced<T>{first, stride} {}
+  void foresee(int64_t step, int64_t bytes) const {
+    const auto* line = reinterpret_cast<const char*>(this->row(step)) + AHEAD;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 3);
+  }
+};
+
+// ... or anywhere; then the same rows of another list are asked for on the way.
+template <class T>
+struct Listed {
+  const T* const* rows;
+  const T* const* next;
+  int64_t offset;
+  Listed shifted(int64_t numbers) const { return {rows, next, offset + numbers}; }
+  const T* row(int64_t step) const { return rows[step] + offset; }
+  void foresee(int64_t step, int64_t bytes) const {
+    const auto* line = reinterpret_cast<const char*>(next[step] + offset);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 1);
+  }
+};
+
+// c[ROWS][VECS*W] (+)= a[ROWS][steps] * b[steps][VECS*W]; lda, ldc in numbers. With `fresh` the
+// sums start at zero, else at c.
+template <class P, class Source, int ROWS, int VECS>
+void tile(const typename P::A* a, int64_t lda, Source b, int64_t steps, float* c, int64_t ldc,
+          bool fresh) {
+  constexpr int64_t BYTES = VECS * W * P::PER_STEP * static_cast<int64_t>(sizeof(typename P::B));
   vf sum[ROWS][VECS];
 #pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
@@ -75,12 +110,11 @@ void tile(const typename P::A* a, int64_t lda, const typename P::B* b, int64_t l
 #pragma GCC unroll 4
   for (int g = 0; g < GROUPS; ++g) row[g] = a + 3 * g * lda;
   for (int64_t s = 0; s < steps; ++s) {
+    const typename P::B* from = b.row(s);
     vf column[VECS];
 #pragma GCC unroll 4
-    for (int v = 0; v < VECS; ++v) column[v] = P::load_b(b + v * W * P::PER_STEP);
-    for (int line = 0; line < VECS * W * P::PER_STEP * static_cast<int>(sizeof(*b)); line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(b) + PREFETCH + line, 0, 3);
-    }
+    for (int v = 0; v < VECS; ++v) column[v] = P::load_b(from + v * W * P::PER_STEP);
+    b.foresee(s, BYTES);
 #pragma GCC unroll 12
     for (int r = 0; r < ROWS; ++r) {
       const vf x = P::broadcast(row[r / 3] + (r % 3) * lda);
@@ -89,7 +123,6 @@ void tile(const typename P::A* a, int64_t lda, const typename P::B* b, int64_t l
     }
 #pragma GCC unroll 4
     for (int g = 0; g < GROUPS; ++g) row[g] += P::PER_STEP;
-    b += ldb * P::PER_STEP;
   }
 #pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
@@ -98,14 +131,22 @@ void tile(const typename P::A* a, int64_t lda, const typename P::B* b, int64_t l
   }
 }
 
-template <class P>
-using Tile = void (*)(const typename P::A*, int64_t, const typename P::B*, int64_t, int64_t, float*,
-                      int64_t, bool);
+template <class P, class Source>
+using Tile = void (*)(const typename P::A*, int64_t, Source, int64_t, float*, int64_t, bool);
 
-template <class P, int VECS, int... I>
-constexpr Tile<P> tile_of(int rows, std::integer_sequence<int, I...>) {
-  constexpr Tile<P> tiles[] = {tile<P, I + 1, VECS>...};
+template <class P, class Source, int VECS, int... I>
+constexpr Tile<P, Source> tile_of(int rows, std::integer_sequence<int, I...>) {
+  constexpr Tile<P, Source> tiles[] = {tile<P, Source, I + 1, VECS>...};
   return tiles[rows - 1];
+}
+// The tile for a number of rows and one panel (up to MAX_ROWS), or two (up to WIDE_ROWS).
+template <class P, class Source>
+inline Tile<P, Source> narrow_tile(int rows) {
+  return tile_of<P, Source, 2>(rows, std::make_integer_sequence<int, MAX_ROWS>{});
+}
+template <class P, class Source>
+inline Tile<P, Source> wide_tile(int rows) {
+  return tile_of<P, Source, 4>(rows, std::make_integer_sequence<int, WIDE_ROWS>{});
 }
 
 // Calls f(first row, rows) for blocks of at most `most` rows, as equal as can be.
@@ -118,12 +159,22 @@ inline void row_blocks(int64_t rows, int most, F&& f) {
   }
 }
 
-// One block of rows (at most MAX_ROWS) times a panel.
-template <class P>
-inline void panel_tile(int rows, const typename P::A* a, int64_t lda, const typename P::B* b,
-                       int64_t ldb, int64_t steps, float* c, int64_t ldc, bool fresh) {
-  tile_of<P, 2>(rows, std::make_integer_sequence<int, MAX_ROWS>{})(a, lda, b, ldb, steps, c, ldc,
-                                                                  fresh);
+// One block of rows (at most MAX_ROWS) times columns side by side, a multiple of PANEL. Few rows
+// take two panels at once: more sums in flight hide the latency of one.
+template <class P, class Source>
+inline void multiply(int rows, const typename P::A* a, int64_t lda, const Source& b, int64_t steps,
+                     float* c, int64_t ldc, int64_t columns, bool fresh) {
+  int64_t i = 0;
+  if (rows <= WIDE_ROWS) {
+    for (; i + 2 * PANEL <= columns; i += 2 * PANEL) {
+      const Source part = b.shifted(i * P::PER_STEP);
+      wide_tile<P, Source>(rows)(a, lda, part, steps, c + i, ldc, fresh);
+    }
+  }
+  for (; i < columns; i += PANEL) {
+    const Source part = b.shifted(i * P::PER_STEP);
+    narrow_tile<P, Source>(rows)(a, lda, part, steps, c + i, ldc, fresh);
+  }
 }
 
 }  // namespace pagedd

@@ -12,8 +12,8 @@ constexpr int64_t SPLIT = 512;  // keys whose softmax is formed alone; then such
 // Where the keys of a tile lie: keys outside [lo, hi) are null and never read.
 template <class T>
 struct KeyRows {
-  const T* key[TILE];
-  int64_t value_offset;  // from a key to its value
+  const T* key[TILE] = {};
+  int64_t value_offset = 0;  // from a key to its value
   int lo = 0, hi = 0;
 
   void find(const Cache& cache, int64_t layer, int64_t head, const int32_t* pages, int64_t start,
@@ -63,7 +63,8 @@ struct KeyPanel<bf16> {
 };
 #endif
 
-// to: [round_up(d, PER_VECTOR) / PER_STEP][TILE] 32-bit lanes; only columns of keys that exist are right.
+// to: [round_up(d, PER_VECTOR) / PER_STEP][TILE] lanes of 32 bits; columns without a key hold
+// anything.
 template <class T>
 void gather_keys(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, float* to) {
   for (int j = 0; j < TILE; j += W) {
@@ -82,7 +83,8 @@ void gather_keys(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, floa
   }
 }
 
-// to: [TILE][padded] float32, padded = round_up(d, PANEL); rows of keys that exist; columns past d zero.
+// to: [TILE][padded] float32, padded = round_up(d, PANEL), columns past d zero; rows without a key
+// stay as they are.
 template <class T>
 void gather_values(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, int64_t padded,
                    float* to) {

@@ -108,8 +108,9 @@ void panel_rows(const Linear& w, int64_t panel, const typename P::A* x, int64_t 
     const int64_t count = std::min(STEPS_PER_BLOCK, steps - s);
     row_blocks(end - begin, MAX_ROWS, [&](int64_t first, int rows) {
       float* c = sums + first * PANEL;
-      panel_tile<P>(rows, x + (begin + first) * ldx + s * P::PER_STEP, ldx,
-                    b + s * P::PER_STEP * PANEL, PANEL, count, c, PANEL, s == 0);
+      const Streamed<typename P::B> from(b + s * P::PER_STEP * PANEL, P::PER_STEP * PANEL);
+      narrow_tile<P, Streamed<typename P::B>>(rows)(
+          x + (begin + first) * ldx + s * P::PER_STEP, ldx, from, count, c, PANEL, s == 0);
       if (s + count == steps) {
         finish(c, bias, out + (begin + first) * w.n + panel * PANEL, w.n, rows,
                w.n - panel * PANEL);
