@@ -1,7 +1,9 @@
 """A connection to the daemon, for one thread: send a frame, wait for a frame.
 
-The synchronous client of websockets keeps the connection alive by itself: a daemon that is stopped
-or a half-open network is noticed within two ping intervals, while a silent prefill is not.
+A command has one request and no event loop, and must be up at once: so this is not the asynchronous
+``pagedd.client``. The synchronous client of websockets keeps the connection alive by itself: a
+daemon that is stopped or a half-open network is noticed within two ping intervals, while a silent
+prefill is not cut.
 """
 
 from __future__ import annotations
@@ -11,31 +13,25 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    InvalidURI,
+)
 from websockets.sync.client import ClientConnection, connect, unix_connect
 from websockets.typing import Subprotocol
 
-from pagedd import errors, protocol
+from pagedd import protocol
 from pagedd.cli.interrupt import Interrupted, Interrupts
 from pagedd.cli.terminal import Notice
+from pagedd.codes import class_of
 from pagedd.errors import PageddError, Unauthorized, Unreachable, UsageError
 
 MAX_INCOMING_BYTES = 64 * 1024 * 1024  # a whole answer that did not stream is one frame
 HANDSHAKE_TIMEOUT_S = 10.0
 LOADING_LOOK_S = 0.4
-_WIRE_ERRORS: tuple[type[PageddError], ...] = (
-    errors.BadRequest,
-    errors.DuplicateId,
-    errors.PromptTooLong,
-    errors.RequestNotFound,
-    errors.ModelNotFound,
-    errors.QueueFull,
-    errors.SlowConsumer,
-    errors.ShuttingDown,
-    errors.EngineFailed,
-    errors.InvalidLogits,
-    errors.Unauthorized,
-)
 
 
 class Lost(Unreachable):
@@ -55,6 +51,11 @@ class Connection:
             raise from_wire(hello)
         if not isinstance(hello, protocol.Hello):
             raise Unreachable(f"the daemon at {url} does not answer")
+        if hello.version != protocol.VERSION:
+            raise PageddError(
+                f"the daemon at {url} speaks version {hello.version} of the protocol, this command "
+                f"version {protocol.VERSION}"
+            )
         self.hello = hello
 
     def send(self, frame: protocol.ClientFrame) -> None:
@@ -74,8 +75,10 @@ class Connection:
             raise self._lost(error) from error
         try:
             return self._decoder.decode(data if isinstance(data, bytes) else data.encode())
+        except msgspec.ValidationError:
+            return None  # of a type that came after this client
         except msgspec.DecodeError as error:
-            raise PageddError(f"the daemon sent a frame that is not understood: {error}") from error
+            raise PageddError(f"what answers at {self.url} is no pagedd: {error}") from error
 
     def close(self) -> None:
         """Close; the daemon cancels what is still open."""
@@ -133,8 +136,9 @@ def open_connection(url: str, api_key: str | None = None) -> Connection:
         raise Unreachable(f"no daemon at {url}: start one with pagedd start") from error
     except TimeoutError as error:
         raise Unreachable(f"the daemon at {url} does not answer") from error
-    except (OSError, EOFError) as error:
-        raise Unreachable(f"no daemon at {url}: {getattr(error, 'strerror', error)}") from error
+    except (OSError, EOFError, InvalidMessage) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise Unreachable(f"no daemon at {url}: {reason}") from error
     except InvalidHandshake as error:
         raise PageddError(f"what answers at {url} is no pagedd: {error}") from error
     try:
@@ -165,10 +169,7 @@ def open_ready(url: str, api_key: str | None, interrupts: Interrupts) -> Connect
 
 def from_wire(error: protocol.Error) -> PageddError:
     """The exception of an ``error`` frame, with the exit code that belongs to it."""
-    for kind in _WIRE_ERRORS:
-        if kind.code == error.code:
-            return kind(error.message)
-    return PageddError(error.message)
+    return class_of(error.code)(error.message)
 
 
 def _refused(url: str, status: int) -> PageddError:

@@ -105,7 +105,10 @@ def _detach(args: argparse.Namespace, config: Config) -> int:
     from pagedd.paths import state_dir
 
     log_file = Path(os.path.abspath(config["log-file"] or state_dir() / "pagedd.log"))
-    launch([*flags_again(args), f"--log-file={log_file}"], log_file, own_session=True)
+    flags = flags_again(args)
+    if config["log-file"] is None:
+        flags.append(f"--log-file={log_file}")
+    launch(flags, log_file, own_session=True)
     with open_connection(f"unix:{config.socket}", config["api-key"]) as connection:
         status = ask_status(connection)
     print(f"pagedd is ready (pid {status.pid}): {status.model}")
