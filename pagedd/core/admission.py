@@ -17,21 +17,21 @@ from pagedd.core.state import SchedulerState
 
 
 def admit_waiting(state: SchedulerState, draft: Draft) -> None:
-    """Admit from the queue and begin to compute, as long as there is budget and room."""
-    if not state.waiting or draft.budget == 0:
-        return
-    promised = _promised(state, list(state.running))
+    """Admit from the queue and begin to compute, as long as there is budget and room.
+
+    Comes last in a step. What runs has all its pages by then: as long as a prefill is not complete
+    it leaves no budget. So two long prompts never get half of the pool each, and wait for the rest.
+    """
     while state.waiting and draft.budget > 0:
         sequence = state.waiting.first
         if sequence.slots_needed > len(state.slots):
             return
         hits = state.memory.hits(sequence)
-        room = state.memory.pool.available - state.memory.resting(hits) - promised
+        room = state.memory.pool.available - state.memory.resting(hits)
         if _pages(state, sequence) - len(hits) + _headroom(state, sequence) > room:
             return
         state.admit(sequence, hits)
         draft.compute(sequence, min(sequence.missing, draft.budget))
-        promised += _pages(state, sequence) - len(sequence.table)
 
 
 def admit_urgent(state: SchedulerState, draft: Draft, policy: Policy) -> None:
@@ -48,7 +48,8 @@ def admit_urgent(state: SchedulerState, draft: Draft, policy: Policy) -> None:
         if sum(each.missing for each in above) >= draft.budget:
             return  # it would get no token in this step: leave the others their places
         hits = state.memory.hits(sequence)
-        need = _pages(state, sequence) - len(hits) + _promised(state, above)
+        need = _pages(state, sequence) - len(hits)
+        need += sum(_pages(state, each) - len(each.table) for each in above)
         room = state.memory.pool.available - state.memory.resting(hits)
         if need > room + _reclaimable(state, sequence.priority, hits):
             return
@@ -60,15 +61,6 @@ def admit_urgent(state: SchedulerState, draft: Draft, policy: Policy) -> None:
 def _pages(state: SchedulerState, sequence: Sequence) -> int:
     """Pages of all tokens that ``sequence`` knows."""
     return state.memory.pages(sequence.num_tokens)
-
-
-def _promised(state: SchedulerState, running: list[Sequence]) -> int:
-    """Pages that ``running`` will still take for the tokens they know.
-
-    Without counting these, two long prompts would each get half of the pool and then wait for the
-    other's half.
-    """
-    return sum(_pages(state, each) - len(each.table) for each in running if each.missing > 1)
 
 
 def _headroom(state: SchedulerState, sequence: Sequence) -> int:

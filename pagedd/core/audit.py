@@ -144,6 +144,9 @@ def _check_group(state: SchedulerState, group: Group) -> None:
     for sequence in sequences:
         room = len(sequence.table) * state.config.page_size
         _hold(sequence.num_computed <= room, "more is computed than its pages hold")
+        indexed = sequence.num_computed // state.config.page_size
+        offered = sequence.num_indexed == indexed or not state.config.prefix_cache
+        _hold(offered, "a full page was not offered to the index, or one that is not full")
         _hold(sequence.missing >= 1, "nothing is left to compute")
         _hold(sequence.num_tokens < group.max_tokens, "a sequence is over its limit")
         most = state.memory.pages(sequence.num_tokens)

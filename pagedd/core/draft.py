@@ -32,14 +32,13 @@ class Draft:
         in a page of their own, which are nearly all.
         """
         page_size, refs = self._state.config.page_size, self._state.memory.pool.refs
-        singles, step = self._singles, self.step
+        singles = self._singles
         for sequence in sequences:
             start = sequence.num_computed
             logical, offset = divmod(start, page_size)
             plain = offset and sequence.joined and sequence.group.forked
             if plain and refs[sequence.table.pages[logical]] == 1:
                 singles.append(Chunk(sequence.slot, start, 1, sequence.samples))
-                sequence.planned = step
                 self.budget -= 1
             else:
                 self.compute(sequence, 1)
@@ -53,7 +52,6 @@ class Draft:
         else:
             state.join(sequence)
             self._introduce(sequence)
-        sequence.planned = self.step
         samples: tuple[int, ...] = ()
         if length == sequence.missing:
             samples = sequence.samples

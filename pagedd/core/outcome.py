@@ -60,7 +60,7 @@ def _catch_up(state: SchedulerState, parent: Sequence, slots: tuple[int, ...]) -
         child = state.by_slot[slot]
         assert child is not None, f"slot {slot} was given away while its step ran"
         child.num_computed = child.seen = parent.num_computed
-        child.keys = list(parent.keys)
+        child.keys = list(parent.keys)  # the same tokens: no need to hash them again
         child.num_indexed = parent.num_indexed
 
 

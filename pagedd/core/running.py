@@ -17,37 +17,31 @@ Work = tuple[Sequence, int]  # and how many of its tokens to compute
 
 
 def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None:
-    """Schedule the running sequences as far as the budget goes; at least one when any runs."""
-    rest = list(state.running)
-    while rest and draft.budget > 0:
-        decodes, prefills = _share(rest, draft.budget)
-        if _suffices(state, decodes, prefills):
-            draft.compute_each(decodes)
-            for sequence, length in prefills:
-                draft.compute(sequence, length)
-            return
+    """Schedule the running sequences as far as the budget goes, the most urgent one always."""
+    if not state.running:
+        return
+    decodes, prefills = share(list(state.running), draft.budget)
+    if _suffices(state, decodes, prefills):
+        draft.compute_each(decodes)
+        for sequence, length in prefills:
+            draft.compute(sequence, length)
+    else:
         lengths = {sequence.slot: 1 for sequence in decodes}
         lengths.update((sequence.slot, length) for sequence, length in prefills)
-        before = state.put_backs
-        order = most_protected_first(rest, policy)
-        _place(state, draft, order, lengths, patient=not draft.is_empty)
-        if state.put_backs == before:
-            return
-        # The budget of the victims may serve those that got none.
-        rest = [sequence for sequence in state.running if sequence.planned != draft.step]
+        _place(state, draft, most_protected_first(state.running, policy), lengths)
 
 
-def _share(rest: list[Sequence], budget: int) -> tuple[list[Sequence], list[Work]]:
+def share(running: list[Sequence], budget: int) -> tuple[list[Sequence], list[Work]]:
     """Who computes how much, pages aside: decoding ones first, each group by urgency.
 
     When the decoding ones alone would use up the budget, one token is kept for a prefill that is
-    more urgent than the last of them: less urgent work does not hold it up for ever.
+    more urgent, or older, than the last of them. So whatever comes first goes on in every step.
     """
     decodes: list[Sequence] = []
     others: list[Sequence] = []
-    for sequence in rest:
+    for sequence in running:
         (decodes if len(sequence.tokens) - sequence.num_computed == 1 else others).append(sequence)
-    if others and len(decodes) >= budget and others[0].priority < decodes[budget - 1].priority:
+    if others and len(decodes) >= budget and others[0].order < decodes[budget - 1].order:
         del decodes[budget - 1 :]
     del decodes[budget:]
     budget -= len(decodes)
@@ -72,17 +66,11 @@ def _suffices(state: SchedulerState, decodes: list[Sequence], prefills: list[Wor
 
 
 def _place(
-    state: SchedulerState,
-    draft: Draft,
-    order: list[Sequence],
-    lengths: dict[int, int],
-    *,
-    patient: bool,
+    state: SchedulerState, draft: Draft, order: list[Sequence], lengths: dict[int, int]
 ) -> None:
     """Schedule ``order``, the most protected first; its end gives pages to its beginning.
 
-    ``patient``: there are others in the draft, perhaps less urgent ones that came first for the
-    budget only. Who finds no page then keeps its own and goes on in a later step.
+    The first of it is among those with a length and fits when alone; so the plan is never empty.
     """
     memory = state.memory
     place, end = 0, len(order)
@@ -98,6 +86,6 @@ def _place(
             preempt_for_page(state, order[end], sequence)
         if memory.needed(sequence, upto) <= memory.pool.available:
             draft.compute(sequence, length)
-        elif not patient:
-            assert sequence is not state.running.first, "the most urgent one fits when alone"
+        else:
+            assert place > 1, "the most urgent sequence does not fit even when alone"
             preempt_for_page(state, sequence, sequence)

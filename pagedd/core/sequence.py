@@ -91,7 +91,6 @@ class Sequence:
         "num_computed",
         "num_indexed",
         "order",
-        "planned",
         "samples",
         "seen",
         "slot",
@@ -112,7 +111,6 @@ class Sequence:
         self.slot = -1
         self.samples: tuple[int, ...] = ()  # (slot,): made once, named in every plan
         self.joined = False  # the runner knows it
-        self.planned = -1  # the last step with a chunk of it
         self.state = SequenceState.WAITING
         self.order = (group.request.priority, group.arrival, index)
 

@@ -121,7 +121,7 @@ class SchedulerState:
             child = Sequence(group, index, list(parent.tokens))
             self.memory.fork(parent, child, self.now)
             child.num_computed = parent.num_computed
-            child.planned = parent.planned
+            child.num_indexed = parent.num_indexed
             child.joined = True
             child.state = SequenceState.PREFILLING
             self._seat(child, slot)
@@ -230,7 +230,6 @@ class SchedulerState:
                 self._part(sequence)
             self._unseat(sequence)
         sequence.state = SequenceState.ENDED
-        sequence.group.settle(self.now)
 
     def _seat(self, sequence: Sequence, slot: int) -> None:
         sequence.slot = slot

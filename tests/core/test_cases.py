@@ -181,6 +181,13 @@ class TestB10HalfPrefilled:
         assert stats.prefix_queries == (24 if prefix_cache else 0)
         assert all(len(world.stories[handle].drawn()) == 24 for handle in handles)
 
+    def test_who_was_preempted_waits_until_it_would_not_have_to_go_again_at_once(self) -> None:
+        world = World(config(num_pages=9, watermark=0.0, prefix_cache=False))
+        for family, (length, drawn) in enumerate(((8, 10), (6, 14), (7, 16), (4, 11))):
+            world.submit(prompt(family, length), max_tokens=drawn, ignore_eos=True)
+        world.run()
+        assert world.scheduler.stats().preemptions_recompute == 2
+
     def test_choices_that_do_not_fit_together(self) -> None:
         world = World(config(num_pages=8, max_num_seqs=8))
         handle = world.submit(prompt(0, 10), n=8, max_tokens=20, ignore_eos=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pagedd.core.policies import latest_arrival
@@ -103,6 +103,23 @@ def finish(world: World) -> None:
 @given(
     limits=st.binary(min_size=5, max_size=5),
     happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
+)
+@example(  # a less urgent request is admitted while a more urgent one gives its pages
+    limits=b"\xccP0\x8b\xb3",
+    happenings=[
+        b"+\x0b\xe1\xf9J\x89\x19",
+        b"i\xcbx\xd2\x12\x10\xba",
+        b"\xa3A,01\xff\xe7",
+        b"\xdaB#@\xf6?\x9e",
+        b"2D\xe0\x1aY\x0f\x13",
+        b"Qh\xee\xe3\x19\x95\xc3",
+        b"O\x1e\x89x\xb2U\x99",
+        b"\xd7\x94\x9f\xf9\x1c\xfce",
+        b"\xbc\xd7L\xb2m@:",
+        b"\xd6\xfec'\xf8\xb2\x0b",
+        b"\x13_>0Y\xf2Z",
+        b"\xf3\xf3\xc3+\xfe\xa3'",
+    ],
 )
 def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[bytes]) -> None:
     world = world_of(limits)

@@ -89,6 +89,17 @@ def test_nothing_is_found_before_it_is_computed() -> None:
     assert world.stories[2].cached_tokens == 8
 
 
+def test_the_end_of_a_text_is_evicted_before_its_beginning() -> None:
+    world = World(config(num_pages=6))
+    world.submit(range(1, 18), max_tokens=1)
+    world.run()
+    world.submit(range(50, 62), max_tokens=1)  # takes two free pages and one of the four cached
+    world.run()
+    again = world.submit(range(1, 18), max_tokens=1)
+    world.run()
+    assert world.stories[again].cached_tokens == 12
+
+
 def test_two_at_once_with_the_same_prompt_keep_one_copy_in_the_index() -> None:
     world = World(config())
     for _ in range(2):

@@ -154,6 +154,25 @@ def test_stats_count_requests_not_choices() -> None:
     world.run()
 
 
+def test_the_last_one_gives_its_own_pages_back_when_it_finds_no_other() -> None:
+    scheduler = Scheduler(config(num_pages=4, watermark=0.0), key=b"k")
+    runner = World(config(num_pages=4)).runner
+    for handle, length in ((1, 5), (2, 7)):
+        sampling = SamplingParams(max_tokens=4, ignore_eos=True)
+        scheduler.submit(Request(handle, tuple(range(handle, handle + length)), sampling), 0.0)
+    for _ in range(2):
+        plan = scheduler.plan(0.0)
+        assert plan is not None
+        scheduler.commit(plan, runner.execute(plan), 0.0)
+    assert not scheduler.take_events().preempted
+    plan = scheduler.plan(0.0)
+    (preempted,) = scheduler.take_events().preempted
+    assert (preempted.handle, preempted.pages) == (2, 2)
+    assert "every sequence that holds some comes first" in preempted.reason
+    assert plan is not None
+    assert len(plan.chunks) == 1
+
+
 def test_watermark_leaves_pages_to_those_that_run() -> None:
     for watermark, starts in ((0.0, True), (0.25, False)):
         world = World(config(num_pages=8, watermark=watermark))
