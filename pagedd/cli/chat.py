@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pagedd.cli.flags import add_client_options, collect
 from pagedd.cli.parser import examples
 from pagedd.cli.sampling import add_sampling_flags, params_from
-from pagedd.errors import PageddError, PromptTooLong, Unreachable, UsageError
+from pagedd.errors import PageddError, PromptTooLong, Unauthorized, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from pagedd.cli.connection import Connection
@@ -148,12 +148,10 @@ def _talk(conversation: Conversation, model: str) -> int:
     from pagedd.cli.interrupt import Interrupts
     from pagedd.cli.terminal import is_fancy, one_line, say
 
-    if is_fancy(sys.stdout):
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  (line editing and history of input())
+    typed = _line_editing() if is_fancy(sys.stdout) else str
     print(f"{one_line(model)}, /help for help")
     while True:
-        line = _read_line()
+        line = _read_line(typed)
         if isinstance(line, int):
             return line
         text = line.strip()
@@ -168,16 +166,25 @@ def _talk(conversation: Conversation, model: str) -> int:
                 conversation.answer(text, interrupts)
             except PromptTooLong as error:
                 say(f"{error.message}; /clear forgets the conversation")
+            except Unauthorized:
+                raise
             except PageddError as error:
                 say(error.message)
-                if error.exit_code == 1 and not error.retryable and error.code == "unauthorized":
-                    return error.exit_code
         if interrupts.count > 1:
             return 130
 
 
-def _read_line() -> str | int:
-    """A line, or the exit code of leaving."""
+def _line_editing() -> Callable[[], str]:
+    """Turn on editing and history of ``input()``; returns what tells the line typed so far."""
+    try:
+        import readline
+    except ImportError:
+        return str
+    return readline.get_line_buffer
+
+
+def _read_line(typed: Callable[[], str]) -> str | int:
+    """A line, or the exit code of leaving. Ctrl-C on a line that holds text only drops it."""
     try:
         line = input(PROMPT)
     except EOFError:
@@ -185,7 +192,7 @@ def _read_line() -> str | int:
         return 0
     except KeyboardInterrupt:
         print()
-        return 130
+        return "" if typed() else 130
     return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

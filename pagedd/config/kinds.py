@@ -119,7 +119,9 @@ def size(low: int, *, auto: bool = False) -> Kind:
         unit = value[len(digits) :].strip().lower()
         if unit not in _UNITS or not digits.isascii():
             raise ValueError
-        number = int(float(digits) * _UNITS[unit])
+        factor = _UNITS[unit]
+        # a float would round the bytes of a large whole number
+        number = int(digits) * factor if digits.isdecimal() else int(float(digits) * factor)
         if not low <= number < 2**63:
             raise ValueError
         return number

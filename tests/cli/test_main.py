@@ -1,0 +1,186 @@
+"""The command line as a whole: help, imports, exit codes, and one line for every mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagedd.cli.main import VERBS, build_parser, main
+from tests.cli.fake_daemon import FakeDaemon
+from tests.cli.terminal import environment, run
+
+NAMES = [name for name, _ in VERBS]
+HEAVY = ("torch", "transformers", "numpy", "anyio", "jinja2", "tokenizers", "huggingface_hub")
+# What --help must not even wait for.
+SLOW = (*HEAVY, "websockets", "msgspec", "rich", "asyncio", "tomllib", "psutil")
+
+
+def imported(arguments: list[str], env: dict[str, str]) -> tuple[int, set[str]]:
+    """Exit code and top-level modules of a command that has run."""
+    code = (
+        "import sys\nfrom pagedd.cli.main import main\n"
+        "try:\n    code = main(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
+        "print(code, *{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
+    )
+    first, *modules = done.stderr.strip().splitlines()[-1].split()
+    return int(first), set(modules)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in NAMES)])
+def test_help_loads_nothing_heavy(arguments: list[str], home: Path) -> None:
+    code, modules = imported(arguments, environment(home))
+    assert code == 0
+    assert not modules & set(SLOW)
+
+
+def test_status_and_generate_load_neither_torch_nor_an_event_loop(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    for arguments in (["status"], ["generate", "hi"], ["stop"]):
+        code, modules = imported(arguments, env)
+        assert code == 0
+        assert not modules & {*HEAVY, "rich", "psutil"}
+
+
+@pytest.mark.parametrize("verb", NAMES)
+def test_each_command_explains_itself_with_examples(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert f"usage: pagedd {verb}" in text
+    assert f"examples:\n  pagedd {verb}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["stats"], "there is no command 'stats', did you mean status?"),
+        (["start", "--max-num-seq", "3"], "there is no flag --max-num-seq, did you mean --max-num"),
+        (["generate", "--tempreture=0", "hi"], "did you mean --temperature?"),
+        (["start", "--max-num-seqs", "none"], "--max-num-seqs: must be a whole number from 1"),
+        (["start", "extra"], "one argument too many: 'extra'"),
+        (["status", "--interval", "0"], "--interval: must be from 0.05"),
+        (["stop", "--timeout", "-1"], "--timeout: must be from 0"),
+        (["generate", "--top-p", "2", "hi"], "--top-p: "),
+        (["generate", "--logprobs", "21", "hi"], "--logprobs: "),
+        (["generate", "--stop", "", "hi"], "--stop: "),
+        (["generate", "--stop-token-ids", "a", "hi"], "--stop-token-ids: must be ids"),
+        (["generate", "--logit-bias", "3", "hi"], "--logit-bias: must be pairs"),
+        (["generate", "--logit-bias", "3:200", "hi"], "--logit-bias: "),
+        (["generate", "--max-tokens", "x", "hi"], "argument --max-tokens: invalid int value"),
+        (["generate", "--raw", "--system", "x", "hi"], "--raw sends no chat"),
+        (["generate", ""], "the prompt is empty"),
+        (["chat", "--n", "2"], "--n: "),
+        (["bench", "--against", "hf", "--request-rate", "1"], "give --concurrency"),
+        (["bench", "--url", "unix:/x", "--model", "m"], "--model needs a private daemon"),
+        (["bench", "--num-requests", "0"], "--num-requests: must be"),
+        (["start", "--listen", "0.0.0.0:0"], "set --api-key"),
+        (["status", "--url", "http://x"], "--url: must be unix:PATH"),
+        (["stop", "--url", "ws://localhost:1"], "a daemon is stopped by its socket"),
+        (["completions", "cmd"], "invalid choice"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_without_a_command_the_help_goes_to_standard_error(home: Path) -> None:
+    done = run(env=environment(home))
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert b"usage: pagedd" in done.stderr
+
+
+def test_a_wrong_config_file_stops_every_command_before_anything_else(home: Path) -> None:
+    file = home / ".config/pagedd/pagedd.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("max-num-seq = 3\n")
+    for verb in ("start", "status", "generate", "doctor", "config"):
+        done = run(verb, env=environment(home))
+        assert done.returncode == 2
+        assert b"did you mean max-num-seqs?" in done.stderr
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_the_model_is_looked_for_before_anything_is_started(home: Path) -> None:
+    for name, code in (("/no/such/model.gguf", 1), ("nothing-known", 1)):
+        done = run("start", "--model", name, env=environment(home))
+        assert done.returncode == code
+        assert name.encode() in done.stderr
+        assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
+def test_any_encoding_gets_help_status_and_errors(
+    encoding: str, env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    for arguments, code in ((["--help"], 0), (["status"], 0), (["generate", "--top-p", "9é"], 2)):
+        done = run(*arguments, env={**env, "PYTHONIOENCODING": encoding})
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+        assert b"\x1b" not in done.stdout + done.stderr
+        (done.stdout + done.stderr).decode(encoding)
+
+
+def test_closed_standard_streams_are_no_crash(env: dict[str, str], daemon: FakeDaemon) -> None:
+    shell = f"{sys.executable} -m pagedd.cli.main generate hi >&- 2>&- <&-"
+    assert subprocess.run(["sh", "-c", shell], env=env, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_know_the_commands_and_flags(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completions", shell]) == 0
+    text = capsys.readouterr().out
+    assert "max-num-batched-tokens" in text
+    assert "generate" in text
+
+
+def test_config_show_names_the_origin_and_hides_the_key(home: Path) -> None:
+    file = home / "a.toml"
+    file.write_text('threads = 3\napi-key = "s3cret"\n')
+    env = environment(home, PAGEDD_MAX_QUEUE="7")
+    done = run("config", "show", "--origin", "--config", str(file), "--seed=5", env=env)
+    assert done.returncode == 0
+    rows = {line.split()[0]: line.split() for line in done.stdout.decode().splitlines() if line}
+    assert rows["threads"][1:] == ["3", str(file)]
+    assert rows["max-queue"][1:] == ["7", "PAGEDD_MAX_QUEUE"]
+    assert rows["seed"][1:] == ["5", "--seed"]
+    assert rows["max-num-seqs"][1:] == ["64", "default"]
+    assert b"s3cret" not in done.stdout
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pagedd {version('pagedd')}\n"
+
+
+def test_every_field_of_params_has_a_flag() -> None:
+    from pagedd.protocol import Params
+
+    flags = build_parser("generate").known_flags
+    for field in Params.__struct_fields__:
+        flag = "--" + field.replace("_", "-")
+        assert flag in flags or flag.replace("--", "--no-") in flags
