@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pagedd import protocol
 from pagedd.bench.load import Item, Workload
+from pagedd.errors import Unreachable
 
 STATUS_EVERY_S = 0.5
 SILENCE_S = 300.0  # nothing at all for so long: the run is given up
@@ -77,7 +78,7 @@ class Driver:
 
     def run(self, before: protocol.Status, after: Callable[[], protocol.Status]) -> Run:
         """Send everything and wait for every end. Errors: those of the connection;
-        ``TimeoutError`` when the daemon falls silent."""
+        ``Unreachable`` when the daemon falls silent."""
         todo = deque(enumerate(self._items))
         began = next_status = heard = self._clock()
         while todo or self._open:
@@ -96,7 +97,7 @@ class Driver:
                 heard = self._clock()
                 self._take(frame, heard)
             elif self._clock() - heard > SILENCE_S:
-                raise TimeoutError(f"nothing came for {SILENCE_S:.0f} s")
+                raise Unreachable(f"nothing came from the daemon for {SILENCE_S:.0f} s")
         ended = max((t.ended for t in self._traces if t.ended is not None), default=began)
         return Run(
             self._traces,
