@@ -150,8 +150,9 @@ def _drive(connection: Connection, load: Workload) -> tuple[dict[str, Any], list
 
     hello = connection.hello
     items = make_items(load, hello.limits.vocab_size, hello.max_model_len)
-    warm_up = replace(load, num_requests=1, concurrency=1, request_rate=None)
-    first = [items[0]._replace(output_len=4)]
+    # another prompt than those that are measured: none of them is in the prefix cache
+    warm_up = replace(load, seed=load.seed + 1, num_requests=1, concurrency=1, request_rate=None)
+    first = make_items(warm_up, hello.limits.vocab_size, hello.max_model_len)
     Driver(connection, first, warm_up, lambda fraction, what: None).run(
         ask_status(connection), lambda: ask_status(connection)
     )
