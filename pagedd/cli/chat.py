@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--logprobs: use pagedd generate --json")
 
     from pagedd.cli.connection import open_ready
-    from pagedd.cli.interrupt import Interrupts
+    from pagedd.cli.interrupt import Interrupts, clean_end
 
     with (
         Interrupts() as interrupts,
@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     conversation = Conversation(config, params, args.system)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return _piped(conversation)
-    return _talk(conversation, hello.model)
+    with clean_end():
+        return _talk(conversation, hello.model)
 
 
 class Conversation:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -13,6 +15,21 @@ class Interrupted(PageddError):
     """The person pressed Ctrl-C."""
 
     exit_code = 130
+
+
+@contextmanager
+def clean_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the stack: line editing gives the terminal back as it was."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Interrupts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from pagedd import protocol
@@ -93,6 +95,23 @@ def test_ctrl_c_on_a_half_typed_line_drops_it(env: dict[str, str], daemon: FakeD
         screen.type("\x03")
         assert screen.wait() == 130
     assert turns(daemon.next(protocol.Generate)) == [("user", "whole")]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_sigterm_leaves_the_terminal_as_it_was(
+    terminal_env: dict[str, str], daemon: FakeDaemon, busy: bool
+) -> None:
+    daemon.hold = True
+    with on_terminal("chat", env=terminal_env) as screen:
+        before = screen.modes()
+        screen.expect(">>> ")
+        if busy:
+            screen.type("long\n")
+            screen.expect("Hello")
+        screen.process.terminate()
+        assert screen.wait() == 128 + signal.SIGTERM
+        assert screen.modes() == before
+    daemon.next(type(None))
 
 
 def test_help_and_unknown_words(terminal_env: dict[str, str], daemon: FakeDaemon) -> None:
