@@ -98,7 +98,9 @@ def _ask_as_chat(
         return _answer(args, connection, interrupts, request)
     try:
         return _answer(args, connection, interrupts, request)
-    except BadRequest:
+    except BadRequest as error:
+        if type(error) is not BadRequest:  # too long, say: not about the template
+            raise
         return _answer(args, connection, interrupts, build_request(args, params, text, None))
 
 
