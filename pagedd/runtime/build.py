@@ -45,9 +45,7 @@ class EngineShape:
 
 def page_bytes(loaded: LoadedModel, page_size: int) -> int:
     """Bytes of one page: 2 · layers · kv_heads · page_size · head_dim · bytes of the dtype."""
-    spec = loaded.spec
-    tokens = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
-    return tokens * page_size * spec.dtype.itemsize
+    return loaded.spec.kv_bytes_per_token() * page_size
 
 
 def build_runner(
