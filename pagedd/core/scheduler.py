@@ -90,6 +90,8 @@ class Scheduler:
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Take in what the runner made of ``plan``, the last one."""
         assert plan is self._in_flight, "a plan is committed once, right after it was carried out"
+        draws = sum(len(chunk.samples) for chunk in plan.chunks)
+        assert len(result.sampled) == draws, "the runner drew for other slots than it was asked to"
         state = self._state
         state.now = now
         self._in_flight = None

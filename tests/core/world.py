@@ -28,6 +28,11 @@ def config(**changes: object) -> SchedulerConfig:
     return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
 
 
+def prompt(family: int, length: int) -> tuple[int, ...]:
+    """Tokens that differ between families from the first on."""
+    return tuple((family * 31 + i * 7) % 97 + 1 for i in range(length))
+
+
 @dataclass
 class Story:
     """What was heard of one request."""
