@@ -1,4 +1,4 @@
-"""The engine process: ``python -m pagedd.engine.main --fd N``, started by the daemon only.
+"""The engine process, started by the daemon: ``python -m pagedd.engine.main --fd N --parent PID``.
 
 The composition root of everything that computes: reads its configuration from the link, loads the
 model, sizes the cache, and runs the loop.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import secrets
 import signal
 import socket
@@ -92,11 +93,17 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
         eos_ids=tuple(sorted(loaded.spec.eos_ids)),
         notes=shape.notes,
     )
-    return Engine(ready, build_scheduler(config, ready), runner)
+    free = loaded.spec.rope.longest_free_prompt
+    return Engine(ready, build_scheduler(config, ready, free), runner)
 
 
-def build_scheduler(config: EngineConfig, ready: Ready) -> Scheduler:
-    """The scheduler for an engine of this shape; prefixes are keyed anew in every process."""
+def build_scheduler(
+    config: EngineConfig, ready: Ready, longest_free_prompt: int | None = None
+) -> Scheduler:
+    """The scheduler for an engine of this shape; prefixes are keyed anew in every process.
+
+    ``longest_free_prompt``: see ``RopeSpec``.
+    """
     return Scheduler(
         SchedulerConfig(
             num_pages=ready.num_pages,
@@ -107,6 +114,7 @@ def build_scheduler(config: EngineConfig, ready: Ready) -> Scheduler:
             max_queue=config.max_queue,
             eos_ids=frozenset(ready.eos_ids),
             prefix_cache=config.prefix_cache,
+            longest_free_prompt=longest_free_prompt,
         ),
         key=secrets.token_bytes(32),
     )
@@ -120,12 +128,15 @@ def start_process(argv: list[str], build: Build) -> int:
     """
     parser = argparse.ArgumentParser(prog="pagedd.engine.main")
     parser.add_argument("--fd", type=int, required=True, help="the connected socket of the link")
-    fd: int = parser.parse_args(argv).fd
+    parser.add_argument("--parent", type=int, required=True, help="the daemon's process id")
+    args = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    link = EngineLink(socket.socket(fileno=fd))
+    if os.getppid() != args.parent:
+        return 0  # the daemon died before the signal was asked for
+    link = EngineLink(socket.socket(fileno=args.fd))
     code = run_engine(link, build)
     link.close()
     return code

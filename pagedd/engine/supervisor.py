@@ -7,6 +7,7 @@ report has come for :data:`STALL_S`; ``failed`` between the death of an engine a
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -63,7 +64,7 @@ class EngineOwner(Protocol):
 
 
 class Supervisor:
-    """Owns the engine process. ``command`` gets ``--fd N`` appended."""
+    """Owns the engine process. ``command`` gets ``--fd N --parent PID`` appended."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             process = await anyio.open_process(
-                [*self._command, "--fd", str(theirs.fileno())],
+                [*self._command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # what a library prints is a log line
                 stderr=None,

@@ -34,6 +34,7 @@ class Options(msgspec.Struct, frozen=True):
     missing: bool = False  # the model is not there
     broken: str | None = None  # loading raises this, unexpectedly
     log_starts: str | None = None  # a file that gets a line for every start
+    note: str = "a note"
     vocab_size: int = 300
     max_model_len: int = 256
     num_pages: int = 64
@@ -111,7 +112,7 @@ def main(argv: list[str]) -> int:
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.budget,
             eos_ids=(297,),
-            notes=("a note",),
+            notes=(options.note,),
         )
         return Engine(ready, build_scheduler(config, ready), FakeRunner(options))
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.server.harness import Client, Daemon, Frame
+from tests.server.harness import Client, Daemon, Frame, until
 
 NAN, INF = float("nan"), float("inf")
 
@@ -306,9 +306,9 @@ def test_of_a_key_that_comes_twice_the_last_counts(daemon: Daemon) -> None:
 
 def test_an_oversized_frame_ends_its_own_connection_only(daemon: Daemon) -> None:
     with daemon.client() as other, daemon.client() as client:
+        frame = "x" * (16 * 1024 * 1024 + 1)
         with pytest.raises(ConnectionClosed) as closed:
-            client.send_raw("x" * (16 * 1024 * 1024 + 1))
-            client.receive()
+            until(lambda: client.send_raw(frame), "the connection to be closed")
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
         well(other)

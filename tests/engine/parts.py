@@ -1,0 +1,7 @@
+"""Small parts that the tests of the engine share."""
+
+from __future__ import annotations
+
+from pagedd.core.events import PageCounts, Stats
+
+NO_STATS = Stats(0, 0, PageCounts(4, 4, 0, 0, 0), 0, 0, 0, 0, 0, 0, 0, 0, 0)
