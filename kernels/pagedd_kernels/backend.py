@@ -82,10 +82,14 @@ class Backend(Protocol):
         """``[tokens, 2·ffn]`` → ``silu(first half) · second half``, ``[tokens, ffn]``."""
         ...
 
-    def linear(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+    ) -> Callable[[Tensor], Tensor]:
         """A function ``x [rows, in] → [rows, out]`` for ``weight [out, in]``, packed as it likes.
 
-        The caller gives the weight away: the backend may keep another form of it alone.
+        ``out_dtype`` is the result's; None: that of ``x``. For logits, float32: where a backend
+        can, it then gives the sums unrounded. The backend may keep a form of its own of the weight
+        and does not change the one that was passed.
         """
         ...
 

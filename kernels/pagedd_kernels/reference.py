@@ -112,9 +112,19 @@ class TorchBackend:
         gate, up = gate_up.float().chunk(2, dim=-1)
         return (F.silu(gate) * up).to(gate_up.dtype)
 
-    def linear(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """See ``Backend.linear``; the weight is kept as it is."""
-        return partial(F.linear, weight=weight, bias=bias)
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """See ``Backend.linear``; the weight is kept as it is, the sums are rounded once."""
+        return partial(linear, weight=weight, bias=bias, out_dtype=out_dtype)
+
+
+def linear(
+    x: Tensor, *, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None
+) -> Tensor:
+    """``x [rows, in]`` · ``weight [out, in]``ᵀ + bias → ``[rows, out]`` in ``out_dtype``."""
+    y = F.linear(x, weight, bias)
+    return y if out_dtype is None else y.to(out_dtype)
 
 
 def _attend(

@@ -87,7 +87,7 @@ def look_in_child(config: Config) -> list[Finding]:
 
 
 def _memory() -> Finding:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     memory = psutil.virtual_memory()
     gib = 1 << 30

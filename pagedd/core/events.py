@@ -1,7 +1,7 @@
 """What the scheduler tells the daemon. Tuples, so that a step's message stays small.
 
 Within one step the daemon reads the lists of :class:`StepEvents` in the order of its fields.
-Times are milliseconds. ``index`` is the choice (0 ≤ index < n) that the event is about.
+Times are milliseconds. ``choice`` is the one (0 ≤ choice < n) that the event is about.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Started(NamedTuple):
 
 class Preempted(NamedTuple):
     handle: int
-    index: int
+    choice: int
     mode: str  # "swap" or "recompute"
     reason: str  # one sentence
     pages: int
@@ -35,7 +35,7 @@ class Preempted(NamedTuple):
 
 class Resumed(NamedTuple):
     handle: int
-    index: int
+    choice: int
     mode: str
     reason: str
     pages: int
@@ -49,7 +49,7 @@ class Token(NamedTuple):
     """
 
     handle: int
-    index: int
+    choice: int
     token: int
     logprobs: TokenLogprobs | None = None
     finish: str | None = None  # "stop" or "length"

@@ -12,9 +12,17 @@ from pagedd.core.sequence import Group, Sequence
 class Memory:
     """The device pages: one PagePool, one PrefixIndex, and the tables that name the pages."""
 
-    def __init__(self, num_pages: int, page_size: int, key: bytes, prefix_cache: bool) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        key: bytes,
+        prefix_cache: bool,
+        longest_free_prompt: int | None = None,
+    ) -> None:
         self.page_size = page_size
         self.prefix_cache = prefix_cache
+        self._longest_free_prompt = longest_free_prompt
         self.index = PrefixIndex(page_size, key)
         self.pool = PagePool(num_pages, self.index.remove)
         self._grown: list[Group] = []  # requests that got pages since the last settle()
@@ -31,7 +39,7 @@ class Memory:
         pages: list[int] = []
         if not self.prefix_cache:
             return pages
-        keys, salt = sequence.keys, sequence.group.request.salt
+        keys, salt = sequence.keys, self._salt(sequence)
         for logical in range((sequence.num_tokens - 1) // self.page_size):
             self.index.extend(keys, sequence.tokens, logical + 1, salt)
             page = self.index.find(keys[logical])
@@ -102,7 +110,7 @@ class Memory:
         full = sequence.num_computed // self.page_size
         if not self.prefix_cache or full == sequence.num_indexed:
             return
-        self.index.extend(sequence.keys, sequence.tokens, full, sequence.group.request.salt)
+        self.index.extend(sequence.keys, sequence.tokens, full, self._salt(sequence))
         for logical in range(sequence.num_indexed, full):
             page = sequence.table.pages[logical]
             if self.pool.keys[page] is None and self.index.add(sequence.keys[logical], page):
@@ -141,3 +149,10 @@ class Memory:
         page = self.pool.allocate()
         assert page is not None, "fewer pages than were counted before"
         return page
+
+    def _salt(self, sequence: Sequence) -> bytes:
+        """What the keys of a sequence's pages depend on besides its tokens."""
+        request, limit = sequence.group.request, self._longest_free_prompt
+        if limit is None or len(request.prompt) <= limit:
+            return bytes(8) + request.salt
+        return len(request.prompt).to_bytes(8, "little") + request.salt

@@ -30,6 +30,8 @@ class SchedulerConfig:
     eos_ids: frozenset[int]
     prefix_cache: bool = True
     watermark: float = 0.01  # share of the pages that an admission leaves to those that run
+    # Longer prompts share pages only with prompts of the same length: their keys depend on it.
+    longest_free_prompt: int | None = None
 
     @property
     def max_sequence_len(self) -> int:
@@ -58,7 +60,13 @@ class SchedulerState:
 
     def __init__(self, config: SchedulerConfig, key: bytes) -> None:
         self.config = config
-        self.memory = Memory(config.num_pages, config.page_size, key, config.prefix_cache)
+        self.memory = Memory(
+            config.num_pages,
+            config.page_size,
+            key,
+            config.prefix_cache,
+            config.longest_free_prompt,
+        )
         self.groups: dict[int, Group] = {}
         self.waiting = UrgencyQueue()
         self.running = UrgencyQueue()

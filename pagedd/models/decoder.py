@@ -60,7 +60,7 @@ class Decoder:
         self.layers = tuple(layers)
         self.final_norm = reader.tensor(FINAL_NORM)
         output = self.embedding if spec.tie_embeddings else reader.tensor(OUTPUT)
-        self.output = backend.linear(output, None)
+        self.output = backend.linear(output, None, torch.float32)
         progress(1.0)
 
     @torch.inference_mode()
@@ -101,7 +101,7 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """``[rows, hidden]`` → ``[rows, vocab]`` float32."""
-        return self.output(hidden).float()
+        return self.output(hidden)
 
     def _rope_rows(self, inputs: PagedInputs, prompt_lens: Tensor) -> Tensor:
         """Cosines and sines ``[tokens, rope_dim]`` of the step, the same for every layer."""

@@ -48,7 +48,13 @@ class RopeSpec:
         Then the keys of one prefix differ between prompts of different lengths, and a prefix cache
         must be salted with the prompt's length.
         """
-        return self.kind in ("dynamic", "longrope")
+        return self.longest_free_prompt is not None
+
+    @property
+    def longest_free_prompt(self) -> int | None:
+        """Longest prompt whose rotation does not depend on its length; None: any prompt's."""
+        limits = {"dynamic": self.max_position, "longrope": self.original_max_position}
+        return limits.get(self.kind)
 
 
 @dataclass(frozen=True, slots=True)

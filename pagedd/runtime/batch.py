@@ -7,6 +7,7 @@ are views of the staging buffers and are valid until the next :meth:`Batch.build
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ class ModelInputs:
     paged: PagedInputs
 
 
-def _staging(size: int | tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, npt.NDArray]:
+def _staging(size: int | tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, npt.NDArray[Any]]:
     tensor = torch.zeros(size, dtype=dtype)
     return tensor, tensor.numpy()
 

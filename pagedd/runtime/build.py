@@ -18,6 +18,7 @@ from pagedd.runtime.batch import Batch
 from pagedd.runtime.runner import Runner
 from pagedd.runtime.sampler import Draws, Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
+from pagedd.runtime.threads import share_cores
 
 GIB = 1024**3
 # The CPU shares its memory with everything else a person runs: a quarter of what is free, and no
@@ -56,6 +57,7 @@ def build_runner(
     Raises UsageError when what was asked for cannot be: more context than the model was made for,
     or less memory than one page.
     """
+    share_cores(loaded.backend, config.threads)
     device = loaded.device
     page_size = config.page_size or PAGE_SIZE[device.type]
     budget = config.max_num_batched_tokens or BATCHED_TOKENS[device.type]

@@ -202,7 +202,7 @@ class Hub:
         for token in events.tokens:
             request = requests.get(token.handle)
             if request is not None and request.token(token):
-                self._send_if_alive(EndChoice(token.handle, token.index))
+                self._send_if_alive(EndChoice(token.handle, token.choice))
         for finished in events.finished:
             if (request := requests.pop(finished.handle, None)) is not None:
                 request.finished(finished)

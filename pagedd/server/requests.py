@@ -134,7 +134,7 @@ class OpenRequest:
 
         Tokens that the engine drew before it knew that are not the client's.
         """
-        choice = self._choices[event.index]
+        choice = self._choices[event.choice]
         if choice.finish_reason is not UNSET:
             return False
         choice.num_tokens += 1
@@ -152,7 +152,7 @@ class OpenRequest:
         logprobs = None
         if self._with_logprobs and event.logprobs is not None:
             logprobs = [self._logprob(event.token, event.logprobs)]
-        self._emit(choice, event.index, text, [event.token], logprobs)
+        self._emit(choice, event.choice, text, [event.token], logprobs)
         return stop is not None and event.finish is None
 
     def finished(self, event: events.Finished) -> None:

@@ -89,7 +89,7 @@ def test_events_tell_why() -> None:
     scheduler.take_events()
     step(1.0)
     (preempted,) = scheduler.take_events().preempted
-    assert (preempted.handle, preempted.index, preempted.mode, preempted.pages) == (
+    assert (preempted.handle, preempted.choice, preempted.mode, preempted.pages) == (
         1,
         0,
         "recompute",

@@ -107,7 +107,7 @@ class World:
             priority = self.stories[preempted.handle].request.priority
             assert state.running.last.priority <= priority, "a less urgent one kept its place"
             assert head is not None
-            assert (preempted.handle, preempted.index) != (head.handle, head.index)
+            assert (preempted.handle, preempted.choice) != (head.handle, head.index)
         self._observe()
         if plan is None:
             assert self.scheduler.idle
@@ -179,11 +179,11 @@ class World:
         for preempted in events.preempted:
             story = self.stories[preempted.handle]
             assert story.started is not None
-            assert preempted.index not in story.away
-            story.away.add(preempted.index)
+            assert preempted.choice not in story.away
+            story.away.add(preempted.choice)
             story.preemptions += 1
         for resumed in events.resumed:
-            self.stories[resumed.handle].away.remove(resumed.index)
+            self.stories[resumed.handle].away.remove(resumed.choice)
         for token in events.tokens:
             self._check_token(token)
         for finished in events.finished:
@@ -197,13 +197,13 @@ class World:
         story = self.stories[token.handle]
         assert story.started is not None
         assert not story.over
-        assert token.index not in story.away
+        assert token.choice not in story.away
         assert not story.cancelled, "a token after the cancel"
-        assert token.index not in story.ended_choices, "a token after the choice was ended"
-        drawn = story.tokens.setdefault(token.index, [])
+        assert token.choice not in story.ended_choices, "a token after the choice was ended"
+        drawn = story.tokens.setdefault(token.choice, [])
         assert not drawn or drawn[-1].finish is None, "a token after the last one"
         drawn.append(token)
-        alone = run_alone(story.request, token.index, self.config)
+        alone = run_alone(story.request, token.choice, self.config)
         assert token.token == alone.tokens[len(drawn) - 1]
         last = len(drawn) == len(alone.tokens)
         expected = (alone.finish, alone.stop) if last else (None, None)

@@ -69,7 +69,7 @@ class Bench:
         assert not events.failed, events.failed
         self.preemptions += len(events.preempted)
         for token in events.tokens:
-            choice = outcomes[token.handle - first][token.index]
+            choice = outcomes[token.handle - first][token.choice]
             assert choice.finish is None
             choice.tokens.append(token.token)
             if token.logprobs is not None:

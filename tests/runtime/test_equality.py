@@ -115,3 +115,17 @@ def test_bfloat16_is_bitwise_the_same_in_a_crowd(folder: Path) -> None:
     assert tokens(got) == tokens(expected)
     for one, other in zip(got, expected, strict=True):
         assert [choice.logprobs for choice in one] == [choice.logprobs for choice in other]
+
+
+def test_prompts_whose_rope_depends_on_their_length_share_no_wrong_page(folder: Path) -> None:
+    """dynamic scaling: beyond 32 tokens the same token has other keys in a longer prompt."""
+    rope = {"rope_type": "dynamic", "factor": 4.0}
+    path = build("llama", folder / "dynamic", rope_scaling=rope, max_position_embeddings=32)
+    rng = random.Random(8)
+    text = [rng.randrange(5, 250) for _ in range(60)]
+    params = SamplingParams(max_tokens=10, temperature=0.0)
+    requests = [(text[:length], params) for length in (60, 50, 33, 32, 30, 60, 40)]
+    bench = Bench(path, num_pages=60, page_size=4)
+    got = [bench.run([request])[0] for request in requests]
+    assert tokens(got) == tokens(alone(path, requests))
+    assert bench.scheduler.stats().prefix_hits > 0

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
+
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.reference import linear
 from pagedd_kernels.triton_ import attention_launch, kv_write, pages, rows, tiles
 from pagedd_kernels.triton_.attention import attention_kernel
 from pagedd_kernels.triton_.launch import interpreted
@@ -106,9 +107,11 @@ class TritonBackend:
         launch.run()
         return out
 
-    def linear(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+    ) -> Callable[[Tensor], Tensor]:
         """See ``Backend.linear``: the vendor's library through torch, the weight as it is."""
-        return partial(F.linear, weight=weight, bias=bias)
+        return partial(linear, weight=weight, bias=bias, out_dtype=out_dtype)
 
 
 def _architecture(device: torch.device) -> int:
