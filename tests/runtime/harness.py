@@ -42,6 +42,7 @@ class Bench:
                 max_queue=self.config.max_queue,
                 eos_ids=frozenset(self.loaded.spec.eos_ids),
                 prefix_cache=prefix_cache,
+                longest_free_prompt=self.loaded.spec.rope.longest_free_prompt,
             ),
             key=b"tests",
         )
