@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 from typing import Annotated, Any, Literal
 
-
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 VERSION = 1

@@ -82,7 +82,10 @@ class Ready(Struct, tag="ready", frozen=True, kw_only=True):
 
 
 class Step(Struct, tag="step", frozen=True):
-    """Events and counters after one step; ``phases`` in seconds: plan, build, execute, sample, commit."""
+    """Events and counters after one step.
+
+    ``phases`` in seconds: plan, build, execute, sample, commit.
+    """
 
     events: StepEvents
     stats: Stats

@@ -26,7 +26,9 @@ class Outcome:
 class Bench:
     """One model with a pool of its own; ``run`` serves all given requests at once."""
 
-    def __init__(self, model: Path | LoadedModel, *, prefix_cache: bool = True, **config: Any) -> None:
+    def __init__(
+        self, model: Path | LoadedModel, *, prefix_cache: bool = True, **config: Any
+    ) -> None:
         name = model if isinstance(model, Path) else "loaded"
         self.config = EngineConfig(model=str(name), prefix_cache=prefix_cache, **config)
         quiet = lambda phase, fraction: None  # noqa: E731

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.server.harness import PATIENCE_S, ROOT, Daemon, until
+from tests.server.harness import PATIENCE_S, ROOT, Client, Daemon, until
 
 Start = Callable[..., Daemon]
 
@@ -150,12 +150,17 @@ def test_a_client_that_lags_gets_merged_deltas_without_gaps(start: Start) -> Non
     daemon.stop()
 
 
+def ask_often(client: Client) -> None:
+    """Ask a thousand times and read no answer."""
+    for _ in range(1000):
+        client.send(type="status")
+
+
 def test_who_never_reads_answers_is_cut_off(start: Start) -> None:
     daemon = start(outbox_bytes=100_000)
     with daemon.client(max_queue=1) as silent, daemon.client() as normal:
         with pytest.raises(ConnectionClosed):
-            for _ in range(100_000):
-                silent.send(type="status")
+            until(lambda: ask_often(silent), "the connection to be closed")
         until(lambda: normal.status()["connections"] == 1, "the silent client to be gone")
     daemon.stop()
 

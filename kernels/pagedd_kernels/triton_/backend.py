@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
