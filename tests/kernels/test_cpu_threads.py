@@ -47,13 +47,24 @@ def test_calls_from_several_threads_exclude_each_other() -> None:
 
 @needs_proc
 def test_threads_come_and_go() -> None:
-    before = len(list(TASKS.iterdir()))
-    backend = backend_of("native", threads=4)
-    assert len(list(TASKS.iterdir())) == before + 3
-    backend.set_threads(2)
-    assert len(list(TASKS.iterdir())) == before + 1
-    del backend
-    assert len(list(TASKS.iterdir())) == before
+    program = """
+def settle(count):  # a thread that has been joined may be listed a moment longer
+    while len(os.listdir("/proc/self/task")) != count:
+        os.sched_yield()
+before = len(os.listdir("/proc/self/task")) - 2
+assert before >= 1
+backend.set_threads(5)
+settle(before + 4)
+backend.set_threads(1)
+settle(before)
+del linear, backend
+other = CpuBackend(threads=2)
+settle(before + 1)
+del other
+settle(before)
+print("settled")
+"""
+    assert run(program) == "settled\n"
 
 
 PROGRAM = """

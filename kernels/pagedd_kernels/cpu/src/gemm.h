@@ -58,7 +58,8 @@ using Product = typename ProductOf<T>::type;
 
 constexpr int PANEL = 2 * W;  // columns of B that lie together
 
-// Where the rows of B lie, one for each step: evenly spaced ...
+// Where the rows of B lie, one for each step: evenly spaced ... (foresee() is inlined by force, for
+// GCC drops calls that only prefetch as calls without effect.)
 template <class T>
 struct Spaced {
   const T* first;
@@ -73,7 +74,7 @@ template <class T>
 struct Streamed : Spaced<T> {
   static constexpr int64_t AHEAD = 4096;  // bytes; measured best from memory, harmless in cache
   Streamed(const T* first, int64_t stride) : Spaced<T>{first, stride} {}
-  void foresee(int64_t step, int64_t bytes) const {
+  [[gnu::always_inline]] void foresee(int64_t step, int64_t bytes) const {
     const auto* line = reinterpret_cast<const char*>(this->row(step)) + AHEAD;
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 3);
   }
@@ -87,9 +88,9 @@ struct Listed {
   int64_t offset;
   Listed shifted(int64_t numbers) const { return {rows, next, offset + numbers}; }
   const T* row(int64_t step) const { return rows[step] + offset; }
-  void foresee(int64_t step, int64_t bytes) const {
+  [[gnu::always_inline]] void foresee(int64_t step, int64_t bytes) const {
     const auto* line = reinterpret_cast<const char*>(next[step] + offset);
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 1);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 3);
   }
 };
 

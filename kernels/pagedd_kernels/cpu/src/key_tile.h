@@ -1,4 +1,8 @@
 // A tile of TILE keys and values, gathered from pages into the forms that products read.
+//
+// Pages lie anywhere, so the processor cannot foresee what is read next: while a tile is worked on,
+// the lines of the next one are asked for, a few at a time. (Address 0 and what follows it, where
+// there is no next key, is asked for in vain.)
 #pragma once
 
 #include "cache.h"
@@ -32,18 +36,6 @@ struct KeyRows {
   }
 };
 
-// Asks for key j of a coming tile (with value_offset: its value): pages lie anywhere, so the
-// processor cannot foresee them. Inlined, or GCC drops the call as one without effect.
-template <class T>
-[[gnu::always_inline]] inline void foresee(const KeyRows<T>& next, int j, int64_t offset,
-                                           int64_t d) {
-  if (j < next.lo || j >= next.hi) return;
-  const auto* row = reinterpret_cast<const char*>(next.key[j] + offset);
-  for (int64_t i = 0; i < d * static_cast<int64_t>(sizeof(T)); i += 64) {
-    __builtin_prefetch(row + i, 0, 1);
-  }
-}
-
 // Keys transposed to a panel [d][TILE] for the score product: the inner dimension is head_dim.
 // Returns through `to` the numbers of P::B, pairs side by side where the product takes pairs.
 template <class T>
@@ -68,12 +60,12 @@ struct KeyPanel<bf16> {
 template <class T>
 void gather_keys(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, float* to) {
   for (int j = 0; j < TILE; j += W) {
-    for (int lane = 0; lane < W; ++lane) foresee(next, j + lane, 0, d);
     if (j + W <= rows.lo || j >= rows.hi) continue;
     for (int64_t i = 0; i < d; i += KeyPanel<T>::PER_VECTOR) {
       vf r[W];
       for (int lane = 0; lane < W; ++lane) {
         const T* key = rows.key[j + lane];
+        __builtin_prefetch(next.key[j + lane] + i, 0, 3);
         r[lane] = key == nullptr ? zero() : KeyPanel<T>::read(key + i, d - i);
       }
       transpose(r);
@@ -89,12 +81,14 @@ template <class T>
 void gather_values(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, int64_t padded,
                    float* to) {
   for (int j = 0; j < TILE; ++j) {
-    foresee(next, j, next.value_offset, d);
     if (j < rows.lo || j >= rows.hi) continue;
     const T* value = rows.key[j] + rows.value_offset;
     float* row = to + j * padded;
     int64_t i = 0;
-    for (; i + W <= d; i += W) store(row + i, load(value + i));
+    for (; i + W <= d; i += W) {
+      __builtin_prefetch(next.key[j] + rows.value_offset + i, 0, 3);
+      store(row + i, load(value + i));
+    }
     for (; i < padded; i += W) {
       store(row + i, i < d ? load_n(value + i, static_cast<int>(d - i)) : zero());
     }
