@@ -13,7 +13,7 @@ from typing import Self
 
 import anyio
 import msgspec
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import (
     ConnectionClosed,
@@ -74,12 +74,17 @@ class Client:
             socket = await _open(url, key)
         try:
             client = cls(socket, url, await _hello(socket, url))
+            failure: Exception | None = None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client._read)
                 try:
                     yield client
+                except Exception as error:
+                    failure = error  # raised below: the group would wrap it
                 finally:
                     tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
         finally:
             with anyio.CancelScope(shield=True):
                 await socket.close()
@@ -88,7 +93,7 @@ class Client:
         """Send the request and yield its frames; the last is ``done``.
 
         An ``error`` frame is raised as the PageddError of its code, a lost connection as
-        Unreachable. Leaving the iteration early cancels the request.
+        Unreachable. Leaving the iteration early cancels the request and waits a moment for its end.
         """
         if frame.id in self._inboxes:
             raise DuplicateId(f"id: {frame.id!r} is in use by an open request")
@@ -98,22 +103,21 @@ class Client:
         try:
             await self._send(frame)
             async for received in frames:
+                ended = isinstance(received, Done | Error)
                 if isinstance(received, Error):
-                    ended = True
                     raise error_of(received)
-                ended = isinstance(received, Done)
                 yield received
                 if ended:
                     return
             ended = True
             raise self._lost or Unreachable(f"the connection to {self.url} was closed")
         finally:
-            self._inboxes.pop(frame.id, None)
-            inbox.close()
-            frames.close()
             if not ended:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT_S):
-                    await self._try_cancel(frame.id)
+                    ended = await self._leave(frame.id, frames)
+            frames.close()
+            if ended:
+                self._inboxes.pop(frame.id).close()
 
     async def cancel(self, id: str) -> None:
         """End a request; its ``generate`` yields ``done``. Harmless when it has ended."""
@@ -143,11 +147,16 @@ class Client:
         except ConnectionClosed as closed:
             raise _lost(self.url, closed) from None
 
-    async def _try_cancel(self, id: str) -> None:
+    async def _leave(self, id: str, frames: MemoryObjectReceiveStream[ServerFrame]) -> bool:
+        """Cancel, and read to the end, so that no late frame is taken for a new request's."""
         try:
             await self.cancel(id)
         except Unreachable:
-            return  # the daemon cancels what a lost connection leaves
+            return True  # the daemon cancels what a lost connection leaves
+        async for received in frames:
+            if isinstance(received, Done | Error):
+                break
+        return True
 
     async def _read(self) -> None:
         """Carry frames to who waits for them, until the connection ends."""
@@ -156,6 +165,8 @@ class Client:
                 self._receive(data)
         except ConnectionClosed as closed:
             self._lost = _lost(self.url, closed)
+        except msgspec.DecodeError:
+            self._lost = PageddError(f"what answers at {self.url} is no pagedd")
         finally:
             for inbox in [*self._inboxes.values(), *self._statuses.values()]:
                 inbox.close()
@@ -170,11 +181,14 @@ class Client:
         else:
             id = getattr(frame, "id", None)
             inbox = self._inboxes.get(id) if isinstance(id, str) else None
-        if inbox is not None:
-            try:
-                inbox.send_nowait(frame)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # who waited has left
+        if inbox is None:
+            return
+        try:
+            inbox.send_nowait(frame)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # Who waited has left; the id is free when the daemon has ended the request.
+            if isinstance(frame, Done | Error) and isinstance(frame.id, str):
+                self._inboxes.pop(frame.id, None)
 
 
 def error_of(frame: Error) -> PageddError:
