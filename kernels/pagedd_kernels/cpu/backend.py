@@ -6,15 +6,16 @@ chunks a prompt is cut into, the pages it lies in, or the number of threads.
 
 from __future__ import annotations
 
-import ctypes
-import weakref
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from pagedd_kernels.cpu.engine import Engine
-from pagedd_kernels.cpu.library import DTYPE_CODES, BatchStruct, CacheStruct, load_library
+from pagedd_kernels.cpu.library import DTYPE_CODES, load_library
+from pagedd_kernels.cpu.stack import BlockWeights, Stack
 from pagedd_kernels.cpu.threads import default_threads
+from pagedd_kernels.cpu.views import Views
 from pagedd_kernels.cpu.weights import Arena, Linear
 from pagedd_kernels.inputs import PagedInputs
 
@@ -37,12 +38,7 @@ class CpuBackend:
         self._engine = Engine(library, threads or default_threads())
         self._handle = self._engine.handle
         self._arena = Arena(library)
-        self._inputs: PagedInputs | None = None
-        self._batch = BatchStruct()
-        self._batch_address = ctypes.addressof(self._batch)
-        self._cache_seen: weakref.ref[Tensor] | None = None
-        self._cache = CacheStruct()
-        self._cache_address = ctypes.addressof(self._cache)
+        self._views = Views(library)
 
     @staticmethod
     def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -81,19 +77,20 @@ class CpuBackend:
         eps: float,
     ) -> Tensor:
         """See ``Backend.kv_write``."""
-        self._see(cache, inputs)
+        views = self._views
+        views.see(cache, inputs)
         tokens, width = qkv.shape
-        head_dim = self._cache.head_dim
-        heads = width // head_dim - 2 * self._cache.kv_heads
+        head_dim = views.cache.head_dim
+        heads = width // head_dim - 2 * views.cache.kv_heads
         stride = qkv.stride(0)
         assert qkv.dtype is cache.dtype
         assert qkv.stride(1) == 1
-        assert tokens == self._batch.tokens
+        assert tokens == views.batch.tokens
         assert rope is None or (rope.dtype is torch.float32 and rope.is_contiguous())
         self._library.kv_write(
             self._handle,
-            self._cache_address,
-            self._batch_address,
+            views.cache_address,
+            views.batch_address,
             qkv.data_ptr(),
             stride,
             heads,
@@ -117,17 +114,18 @@ class CpuBackend:
         window: int = 0,
     ) -> Tensor:
         """See ``Backend.paged_attention``."""
-        self._see(cache, inputs)
+        views = self._views
+        views.see(cache, inputs)
         tokens, heads, head_dim = q.shape
         assert q.dtype is cache.dtype
-        assert head_dim == self._cache.head_dim
+        assert head_dim == views.cache.head_dim
         if q.stride(2) != 1 or q.stride(1) != head_dim:
             q = q.contiguous()
         out = torch.empty((tokens, heads * head_dim), dtype=q.dtype)
         self._library.attention(
             self._handle,
-            self._cache_address,
-            self._batch_address,
+            views.cache_address,
+            views.batch_address,
             q.data_ptr(),
             q.stride(0),
             heads,
@@ -193,6 +191,12 @@ class CpuBackend:
         """See ``Backend.linear``. ``out_dtype`` float32 gives the sums unrounded (for logits)."""
         return Linear(self._engine, self._arena, weight, bias, out_dtype)
 
+    def stack(
+        self, blocks: Sequence[BlockWeights], final_norm: Tensor, *, eps: float, scale: float
+    ) -> Stack:
+        """All layers of a decoder as one call; see ``Stack``."""
+        return Stack(self._engine, self._views, blocks, final_norm, eps=eps, scale=scale)
+
     def argmax(self, logits: Tensor) -> Tensor:
         """The least id of the largest logit: ``[rows, vocab]`` float32 → ``[rows]`` int64.
 
@@ -234,43 +238,3 @@ class CpuBackend:
             out.data_ptr(),
         )
         return out
-
-    def _see(self, cache: Tensor, inputs: PagedInputs) -> None:
-        """Fill the native descriptions of cache and batch, unless they are those seen last.
-
-        The addresses are kept, so tensors of the same ``inputs`` may change in place.
-        """
-        if self._inputs is not inputs:
-            _describe_batch(self._batch, inputs)
-            self._inputs = inputs
-        if self._cache_seen is None or self._cache_seen() is not cache:
-            _describe_cache(self._cache, cache)
-            self._cache_seen = weakref.ref(cache)
-            # a cache not written to yet comes in huge pages: far fewer address translations
-            self._library.huge_pages(cache.data_ptr(), cache.nbytes)
-
-
-def _describe_batch(batch: BatchStruct, inputs: PagedInputs) -> None:
-    assert inputs.slots.dtype is torch.int64
-    assert inputs.slots.is_contiguous()
-    for tensor in (inputs.cu_seqlens, inputs.seq_lens):
-        assert tensor.dtype is torch.int32
-        assert tensor.is_contiguous()
-    table = inputs.page_table
-    assert table.dtype is torch.int32
-    assert table.stride(1) == 1
-    batch.slots = inputs.slots.data_ptr()
-    batch.cu_seqlens = inputs.cu_seqlens.data_ptr()
-    batch.seq_lens = inputs.seq_lens.data_ptr()
-    batch.page_table = table.data_ptr()
-    batch.table_stride = table.stride(0)
-    batch.seqs = inputs.seq_lens.shape[0]
-    batch.tokens = inputs.slots.shape[0]
-
-
-def _describe_cache(struct: CacheStruct, cache: Tensor) -> None:
-    assert cache.is_contiguous()
-    struct.data = cache.data_ptr()
-    struct.layers = cache.shape[1]
-    struct.kv_heads, struct.page_size, struct.head_dim = cache.shape[3:]
-    struct.dtype = DTYPE_CODES[cache.dtype]

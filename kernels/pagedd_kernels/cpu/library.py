@@ -58,6 +58,37 @@ class BatchStruct(ctypes.Structure):
     ]
 
 
+class BlockStruct(ctypes.Structure):
+    """``struct Block`` of stack.h."""
+
+    _fields_: ClassVar[Fields] = [
+        ("qkv", c_void_p),
+        ("output", c_void_p),
+        ("gate_up", c_void_p),
+        ("down", c_void_p),
+        ("input_norm", c_void_p),
+        ("post_norm", c_void_p),
+        ("q_norm", c_void_p),
+        ("k_norm", c_void_p),
+        ("window", c_int64),
+        ("rotated", c_int32),
+    ]
+
+
+class StackStruct(ctypes.Structure):
+    """``struct Stack`` of stack.h."""
+
+    _fields_: ClassVar[Fields] = [
+        ("blocks", c_void_p),
+        ("count", c_int64),
+        ("final_norm", c_void_p),
+        ("hidden", c_int64),
+        ("heads", c_int64),
+        ("eps", c_float),
+        ("scale", c_float),
+    ]
+
+
 P, I32, I64, F32 = c_void_p, c_int32, c_int64, c_float
 SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "isa": (c_char_p, ()),
@@ -73,6 +104,7 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "silu_mul": (None, (P, I32, P, P, I64, I64)),
     "kv_write": (None, (P, P, P, P, I64, I64, I64, P, I64, P, P, F32)),
     "attention": (None, (P, P, P, P, I64, I64, I64, F32, I64, P)),
+    "stack": (None, (P, P, P, P, P, I64, P, P)),
     "page_copy": (None, (P, P, I64, P, I64)),
     "argmax": (None, (P, P, I64, I64, I64, P)),
     "draw": (None, (P, P, I64, I64, I64, P, P, P)),

@@ -85,7 +85,7 @@ class Linear:
             None if self._bias is None else self._bias.data_ptr(),
         )
         self._handle = engine.handle
-        self._address = ctypes.addressof(self._struct)
+        self.address = ctypes.addressof(self._struct)  # of the native description
         self._run = library.linear
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -95,5 +95,5 @@ class Linear:
             x = x.contiguous()
         rows = x.shape[0]
         out = torch.empty((rows, self.out_features), dtype=self.out_dtype)
-        self._run(self._handle, self._address, x.data_ptr(), x.stride(0), out.data_ptr(), rows)
+        self._run(self._handle, self.address, x.data_ptr(), x.stride(0), out.data_ptr(), rows)
         return out

@@ -7,9 +7,8 @@
 #include <mutex>
 #include <new>
 
-#include "attention_plan.h"
-#include "linear.h"
 #include "sample.h"
+#include "stack.h"
 
 using namespace pagedd;
 
@@ -17,12 +16,12 @@ struct Engine {
   explicit Engine(int threads) : pool(threads) {}
   Pool pool;
   AttentionPlan plan;
+  Scratch between;  // of a stack's operations
   std::mutex calls;
 };
 
 namespace {
 using Lock = std::lock_guard<std::mutex>;
-constexpr float LOG2_E = 0x1.715476p+0f;
 }  // namespace
 
 extern "C" {
@@ -115,6 +114,16 @@ void pagedd_attention(Engine* engine, const Cache* cache, const Batch* batch, co
   const AttentionCall call{q, q_stride, out, heads, layer, scale * LOG2_E, window};
   with_type(cache->dtype, [&](auto t) {
     paged_attention<decltype(t)>(engine->pool, engine->plan, call, *cache, *batch);
+  });
+}
+
+void pagedd_stack(Engine* engine, const Stack* stack, const Cache* cache, const Batch* batch,
+                  const float* rope, int64_t rope_dim, void* residual, void* out) {
+  const Lock lock(engine->calls);
+  with_type(cache->dtype, [&](auto t) {
+    using T = decltype(t);
+    run_stack(engine->pool, engine->plan, engine->between, *stack, *cache, *batch,
+              Rotation{rope, rope_dim}, static_cast<T*>(residual), static_cast<T*>(out));
   });
 }
 

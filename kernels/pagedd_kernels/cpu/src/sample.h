@@ -53,7 +53,7 @@ inline void argmax(Pool& pool, const float* x, int64_t stride, int64_t rows, int
 
 // e^((x - top) * inverse temperature) of W numbers; those from n on are 0.
 inline vf weights(const float* x, int64_t n, float top, float inverse) {
-  const float scale = inverse * 0x1.715476p+0f;
+  const float scale = inverse * LOG2_E;
   if (n >= W) return exp2((load(x) - set1(top)) * set1(scale));
   const vf v = exp2((load_n(x, static_cast<int>(n)) - set1(top)) * set1(scale));
   return keep(v, zero(), 0, static_cast<int>(n));

@@ -52,14 +52,16 @@ inline vf exp2(vf x) {
   return scale2(exp2_fraction(x - n), n);
 }
 
+constexpr float LOG2_E = 0x1.715476p+0f;
+
 // e^x, x cut to [-110, 88]; NaN for NaN.
 inline vf exp(vf x) {
   x = larger(set1(-110.0f), x);
   x = zero() - larger(set1(-88.0f), zero() - x);
-  const vf n = nearest(x * set1(0x1.715476p+0f));
+  const vf n = nearest(x * set1(LOG2_E));
   vf r = fma(n, set1(-0x1.62e400p-1f), x);  // ln 2 in two parts
   r = fma(n, set1(-0x1.7f7d1cp-20f), r);
-  return scale2(exp2_fraction(r * set1(0x1.715476p+0f)), n);
+  return scale2(exp2_fraction(r * set1(LOG2_E)), n);
 }
 
 }  // namespace pagedd

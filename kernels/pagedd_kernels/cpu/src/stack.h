@@ -1,0 +1,77 @@
+// All layers of a decoder in one call: the operations one after another as the Python side would
+// call them, with memory for what lies between that stays warm from layer to layer.
+#pragma once
+
+#include "attention_plan.h"
+#include "linear.h"
+
+namespace pagedd {
+
+struct Block {
+  const Linear *qkv, *output, *gate_up, *down;
+  const void *input_norm, *post_norm;
+  const void *q_norm, *k_norm;  // or null
+  int64_t window;               // 0: none
+  int32_t rotated;
+};
+
+struct Stack {
+  const Block* blocks;
+  int64_t count;
+  const void* final_norm;
+  int64_t hidden, heads;
+  float eps, scale;  // scale: of scores
+};
+
+// What lies between the operations, each [rows][its width].
+template <class T>
+struct Between {
+  T *x, *qkv, *attended, *gate_up, *gated, *sum;
+
+  Between(Scratch& memory, const Block& block, int64_t rows) {
+    const int64_t widths[] = {block.qkv->k,     block.qkv->n,  block.output->k,
+                              block.gate_up->n, block.down->k, block.output->n};
+    T** const parts[] = {&x, &qkv, &attended, &gate_up, &gated, &sum};
+    size_t total = 0, at[6];
+    for (int i = 0; i < 6; ++i) {
+      at[i] = total;
+      const int64_t bytes = rows * widths[i] * static_cast<int64_t>(sizeof(T));
+      total += static_cast<size_t>(round_up(bytes, 64));
+    }
+    char* memory_begin = memory.get(total);
+    for (int i = 0; i < 6; ++i) *parts[i] = reinterpret_cast<T*>(memory_begin + at[i]);
+  }
+};
+
+// residual [rows][hidden], the embeddings, is used up; out [rows][hidden] after the final norm.
+template <class T>
+void run_stack(Pool& pool, AttentionPlan& plan, Scratch& memory, const Stack& stack,
+               const Cache& cache, const Batch& batch, Rotation rope, T* residual, T* out) {
+  const int64_t rows = batch.tokens;
+  const Between<T> b(memory, stack.blocks[0], rows);
+  const T* first = static_cast<const T*>(stack.blocks[0].input_norm);
+  rms_norm<T>(pool, residual, nullptr, first, stack.eps, b.x, rows, stack.hidden);
+  for (int64_t layer = 0; layer < stack.count; ++layer) {
+    const Block& block = stack.blocks[layer];
+    const int64_t width = block.qkv->n;
+    linear(pool, *block.qkv, b.x, block.qkv->k, b.qkv, rows);
+    kv_write(pool, b.qkv, width, stack.heads, cache, layer, batch,
+             block.rotated ? rope : Rotation{nullptr, 0}, static_cast<const T*>(block.q_norm),
+             static_cast<const T*>(block.k_norm), stack.eps);
+    const AttentionCall call{b.qkv, width, b.attended, stack.heads,
+                             layer, stack.scale * LOG2_E, block.window};
+    paged_attention<T>(pool, plan, call, cache, batch);
+    linear(pool, *block.output, b.attended, block.output->k, b.sum, rows);
+    rms_norm(pool, b.sum, residual, static_cast<const T*>(block.post_norm), stack.eps, b.x, rows,
+             stack.hidden);
+    linear(pool, *block.gate_up, b.x, block.gate_up->k, b.gate_up, rows);
+    silu_mul(pool, b.gate_up, b.gated, rows, block.down->k);
+    linear(pool, *block.down, b.gated, block.down->k, b.sum, rows);
+    const bool last = layer + 1 == stack.count;
+    const void* norm = last ? stack.final_norm : stack.blocks[layer + 1].input_norm;
+    rms_norm(pool, b.sum, residual, static_cast<const T*>(norm), stack.eps, last ? out : b.x, rows,
+             stack.hidden);
+  }
+}
+
+}  // namespace pagedd
