@@ -186,8 +186,11 @@ def _line_editing() -> Callable[[], str]:
 
 def _read_line(typed: Callable[[], str]) -> str | int:
     """A line, or the exit code of leaving. Ctrl-C on a line that holds text only drops it."""
+    from pagedd.cli.interrupt import prompt_answers_signals
+
     try:
-        line = input(PROMPT)
+        with prompt_answers_signals():
+            line = input(PROMPT)
     except EOFError:
         print()
         return 0

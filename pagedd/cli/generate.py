@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pagedd.cli.flags import add_client_options, collect
 from pagedd.cli.parser import examples
 from pagedd.cli.sampling import add_sampling_flags, params_from
-from pagedd.errors import BadRequest, UsageError
+from pagedd.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,32 +76,20 @@ def run(args: argparse.Namespace) -> int:
         open_ready(config.url, config["api-key"], interrupts) as connection,
     ):
         if chat is None and not args.raw:
-            return _ask_as_chat(args, connection, interrupts, params, text)
+            chat = _as_chat(connection.hello.features, args.system, text)
         return _answer(args, connection, interrupts, build_request(args, params, text, chat))
 
 
-def _ask_as_chat(
-    args: argparse.Namespace,
-    connection: Connection,
-    interrupts: Interrupts,
-    params: Params,
-    text: str,
-) -> int:
-    """The prompt as a question. A daemon whose ``hello`` does not promise "chat" may refuse that:
-    then the text is completed, unless instructions would be lost."""
+def _as_chat(features: list[str], system: str | None, text: str) -> list[Message] | None:
+    """The prompt as a question; None where the model has no chat template: a text to complete.
+
+    Instructions are never dropped: with ``system`` it is a chat, which the daemon may refuse.
+    """
     from pagedd.protocol import Message
 
-    first = [Message("system", args.system)] if args.system is not None else []
-    chat = [*first, Message("user", text)]
-    request = build_request(args, params, text, chat)
-    if args.system is not None or "chat" in connection.hello.features:
-        return _answer(args, connection, interrupts, request)
-    try:
-        return _answer(args, connection, interrupts, request)
-    except BadRequest as error:
-        if type(error) is not BadRequest:  # too long, say: not about the template
-            raise
-        return _answer(args, connection, interrupts, build_request(args, params, text, None))
+    if system is not None:
+        return [Message("system", system), Message("user", text)]
+    return [Message("user", text)] if "chat" in features else None
 
 
 def read_prompt(argument: str | None, *, raw: bool) -> str:

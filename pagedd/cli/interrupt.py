@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -30,6 +32,42 @@ def clean_end() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def prompt_answers_signals() -> Iterator[None]:
+    """While it is entered, ``input()`` cannot sleep through a signal.
+
+    A signal that comes between two waits of ``input()`` is only noted, and its handler would run
+    after the next key. So a thread hears of every signal and interrupts the wait, with a signal
+    that means nothing, until the handler has run.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    left = threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def watch() -> None:
+        while numbers := ours.recv(64):
+            if set(numbers) == {signal.SIGURG}:
+                continue
+            while not left.wait(0.05):
+                signal.pthread_kill(main, signal.SIGURG)
+
+    before = signal.signal(signal.SIGURG, lambda number, frame: None)
+    wakeup = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        signal.set_wakeup_fd(wakeup)
+        theirs.close()
+        thread.join()
+        ours.close()
+        signal.signal(signal.SIGURG, before)
 
 
 class Interrupts:

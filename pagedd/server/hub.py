@@ -85,6 +85,7 @@ class Hub:
     def hello(self) -> Hello:
         """The first frame of a connection; sizes are 0 until the engine is ready."""
         ready = None if self.model is None else self.model.ready
+        chat = ["chat"] if self.model is not None and self.model.text.chat.usable else []
         limits = Limits(
             max_frame=MAX_FRAME_BYTES,
             max_queue=self._max_queue,
@@ -102,7 +103,7 @@ class Hub:
             num_pages=0 if ready is None else ready.num_pages,
             num_host_pages=0 if ready is None else ready.num_host_pages,
             limits=limits,
-            features=list(FEATURES),
+            features=[*FEATURES, *chat],
         )
 
     def admit(self) -> Model:
