@@ -6,10 +6,10 @@ the reasons travel with the choice, so that a slow fallback is never silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -90,6 +90,50 @@ class Backend(Protocol):
         ``out_dtype`` is the result's; None: that of ``x``. For logits, float32: where a backend
         can, it then gives the sums unrounded. The backend may keep a form of its own of the weight
         and does not change the one that was passed.
+        """
+        ...
+
+
+class BlockWeights(Protocol):
+    """One decoder layer: norm → qkv → attention → output → norm → gate and up → down.
+
+    The linear layers are those that the backend's ``linear`` gave, in the activations' dtype.
+    """
+
+    @property
+    def input_norm(self) -> Tensor: ...  # [hidden]
+    @property
+    def qkv(self) -> object: ...  # hidden → (heads + 2 · kv_heads) · head_dim
+    @property
+    def q_norm(self) -> Tensor | None: ...  # [head_dim]
+    @property
+    def k_norm(self) -> Tensor | None: ...
+    @property
+    def output(self) -> object: ...  # heads · head_dim → hidden
+    @property
+    def post_norm(self) -> Tensor: ...  # [hidden]
+    @property
+    def gate_up(self) -> object: ...  # hidden → 2 · ffn
+    @property
+    def down(self) -> object: ...  # ffn → hidden
+    @property
+    def window(self) -> int: ...  # 0: all keys
+    @property
+    def rope(self) -> bool: ...
+
+
+@runtime_checkable
+class StackingBackend(Backend, Protocol):
+    """A backend that can also run all layers of a decoder in one call."""
+
+    def stack(
+        self, blocks: Sequence[BlockWeights], final_norm: Tensor, *, eps: float, scale: float
+    ) -> Callable[[Tensor, Tensor, PagedInputs, Tensor | None], Tensor]:
+        """A function ``(residual, cache, inputs, rope) → hidden`` of the layers ``blocks``.
+
+        ``residual [tokens, hidden]`` are the embeddings and are used up; ``hidden [tokens,
+        hidden]`` is after the final norm. The result equals that of the single operations, bit for
+        bit.
         """
         ...
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pagedd.models.rope import Rope
 from pagedd.models.spec import EMBEDDING, FINAL_NORM, OUTPUT, ModelSpec, Weights
-from pagedd_kernels.backend import Backend
+from pagedd_kernels.backend import Backend, StackingBackend
 from pagedd_kernels.inputs import PagedInputs
 
 Linear = Callable[[Tensor], Tensor]
@@ -61,6 +61,11 @@ class Decoder:
         self.final_norm = reader.tensor(FINAL_NORM)
         output = self.embedding if spec.tie_embeddings else reader.tensor(OUTPUT)
         self.output = backend.linear(output, None, torch.float32)
+        self._stack = None
+        if isinstance(backend, StackingBackend):
+            self._stack = backend.stack(
+                self.layers, self.final_norm, eps=spec.rms_norm_eps, scale=spec.scale
+            )
         progress(1.0)
 
     @torch.inference_mode()
@@ -76,6 +81,8 @@ class Decoder:
         ops, eps = self.backend, self.spec.rms_norm_eps
         rope = self._rope_rows(inputs, prompt_lens)
         residual = self.embedding.index_select(0, token_ids)
+        if self._stack is not None:
+            return self._stack(residual, cache, inputs, rope)
         x = ops.rms_norm(residual, self.layers[0].input_norm, eps)
         for index, layer in enumerate(self.layers):
             q = ops.kv_write(

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pagedd_kernels.backend import BlockWeights
 from pagedd_kernels.cpu.engine import Engine
 from pagedd_kernels.cpu.library import DTYPE_CODES, load_library
-from pagedd_kernels.cpu.stack import BlockWeights, Stack
+from pagedd_kernels.cpu.stack import Stack
 from pagedd_kernels.cpu.threads import default_threads
 from pagedd_kernels.cpu.views import Views
 from pagedd_kernels.cpu.weights import Arena, Linear

@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from pagedd_kernels.backend import BlockWeights
 from pagedd_kernels.cpu.engine import Engine
 from pagedd_kernels.cpu.library import BlockStruct, StackStruct
 from pagedd_kernels.cpu.views import Views
 from pagedd_kernels.cpu.weights import Linear
 from pagedd_kernels.inputs import PagedInputs
-
-
-class BlockWeights(Protocol):
-    """One decoder layer: norm → qkv → attention → output → norm → gate and up → down.
-
-    The linear layers are those that ``CpuBackend.linear`` gave, in the activations' dtype.
-    """
-
-    @property
-    def input_norm(self) -> Tensor: ...  # [hidden]
-    @property
-    def qkv(self) -> object: ...  # hidden → (heads + 2 · kv_heads) · head_dim
-    @property
-    def q_norm(self) -> Tensor | None: ...  # [head_dim]
-    @property
-    def k_norm(self) -> Tensor | None: ...
-    @property
-    def output(self) -> object: ...  # heads · head_dim → hidden
-    @property
-    def post_norm(self) -> Tensor: ...  # [hidden]
-    @property
-    def gate_up(self) -> object: ...  # hidden → 2 · ffn
-    @property
-    def down(self) -> object: ...  # ffn → hidden
-    @property
-    def window(self) -> int: ...  # 0: all keys
-    @property
-    def rope(self) -> bool: ...
 
 
 class Stack:
