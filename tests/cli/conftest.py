@@ -1,8 +1,7 @@
-"""Fixtures: a private home, and a fake daemon on a socket in it."""
+"""Fixtures: a fake daemon on a socket in a private home."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,6 @@ import pytest
 
 from tests.cli.fake_daemon import FakeDaemon
 from tests.cli.terminal import environment
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A folder with a path that is short enough for sockets."""
-    with tempfile.TemporaryDirectory(prefix="pagedd-") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
