@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +15,8 @@ from pagedd.protocol import INT32_MAX, SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK, Cl
 
 SUBPROTOCOLS = (SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK)
 _MAX_SHOWN = 60  # characters of a refused value that an error message repeats
+_MAX_MESSAGE = 300  # characters of a message that may repeat what the client wrote
+_MAX_RESCUED = 1 << 20  # characters of a malformed frame that are read again to find its id
 _PATH = re.compile(r" - at (`key` in )?`\$(?P<path>[^`]*)`$")
 _PART = re.compile(r"\.(\w+)|\[(\d+)\]")
 
@@ -60,8 +64,7 @@ class Codec:
         except msgspec.ValidationError as error:
             raise self._refusal(data, str(error)) from None
         except (msgspec.DecodeError, UnicodeError) as error:
-            form = "JSON" if self.json else "MessagePack"
-            raise RefusedFrame(BadRequest(f"the frame is not valid {form}: {error}")) from None
+            raise _malformed(data, error) from None
         except RecursionError:
             raise RefusedFrame(BadRequest("the frame is nested too deeply")) from None
         if isinstance(frame, Generate) and not frame.id.isprintable():
@@ -76,16 +79,76 @@ class Codec:
     def _refusal(self, data: str | bytes, message: str) -> RefusedFrame:
         """Find out whom a well-formed frame with a wrong field is about, and what is wrong."""
         try:
-            envelope = self._envelopes.decode(data)
             anything = self._anything.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return RefusedFrame(BadRequest(_named(message, None)))
-        error = BadRequest(_named(message, anything))
-        if _usable(envelope.id):
-            if envelope.type == "generate":
-                return RefusedFrame(error, id=envelope.id)
-            return RefusedFrame(error, ref=envelope.id)
-        return RefusedFrame(error, ref=envelope.ref if _usable(envelope.ref) else None)
+            anything = None
+        text = _named(message, anything)
+        try:
+            envelope = self._envelopes.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            frame = _read_leniently(data)
+            envelope = _Envelope(frame.get("type"), frame.get("id"), frame.get("ref"))
+        return _addressed(text, envelope.type, envelope.id, envelope.ref)
+
+
+def _addressed(message: str, type: Any, id: Any, ref: Any) -> RefusedFrame:
+    if len(message) > _MAX_MESSAGE:
+        message = message[:_MAX_MESSAGE] + "…"
+    error = BadRequest(message)
+    if _usable(id):
+        return RefusedFrame(error, id=id) if type == "generate" else RefusedFrame(error, ref=id)
+    return RefusedFrame(error, ref=ref if _usable(ref) else None)
+
+
+def _malformed(data: str | bytes, error: Exception) -> RefusedFrame:
+    """JSON libraries write what JSON has no form for: NaN, infinities, half a surrogate pair.
+
+    Such a frame still names its request, and whoever sent it waits for an answer to that.
+    """
+    if isinstance(data, bytes):
+        return RefusedFrame(BadRequest(f"the frame is not valid MessagePack: {error}"))
+    frame = _read_leniently(data)
+    try:
+        wrong = next(_without_form(frame, ""), None)
+    except RecursionError:
+        wrong = "the frame is nested too deeply"
+    if wrong is None:
+        return RefusedFrame(BadRequest(f"the frame is not valid JSON: {error}"))
+    return _addressed(wrong, frame.get("type"), frame.get("id"), frame.get("ref"))
+
+
+def _read_leniently(data: str | bytes) -> dict[str, Any]:
+    """A frame of moderate size as Python's reader takes it; empty if that cannot read it either."""
+    if isinstance(data, bytes) or len(data) > _MAX_RESCUED:
+        return {}
+    try:
+        frame = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return frame if isinstance(frame, dict) else {}
+
+
+def _without_form(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{path}: expected a finite number, got {value}"
+    elif isinstance(value, str) and not _encodable(value):
+        yield f"{path}: half of a surrogate pair is no character"
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _without_form(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not _encodable(key):
+                yield f"{path or 'frame'}: key: half of a surrogate pair is no character"
+            yield from _without_form(item, f"{path}.{key[:_MAX_SHOWN]}" if path else key)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _usable(name: Any) -> bool:
@@ -100,7 +163,7 @@ def _named(message: str, frame: Any) -> str:
     path: str = found["path"]
     said = message[: found.start()]
     key = found[1] is not None
-    text = f"{path.lstrip('.')}: {'key ' if key else ''}{said[0].lower()}{said[1:]}"
+    text = f"{path.lstrip('.') or 'frame'}: {'key ' if key else ''}{said[0].lower()}{said[1:]}"
     if ", got" in said or said.startswith(("Object", "Invalid")):
         return text + _bad_keys(frame, path) if key else text
     return text + (_bad_keys(frame, path) if key else _value(frame, path))
