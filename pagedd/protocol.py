@@ -42,7 +42,8 @@ class Params(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    # so that no product of a logit leaves float32
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
     seed: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
     stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=1024)] | None = None

@@ -24,6 +24,7 @@ class EdgeLimits:
     vocab_size: int
     max_model_len: int
     max_num_seqs: int
+    eos_ids: tuple[int, ...] = ()
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -33,7 +34,7 @@ class EdgeLimits:
     @classmethod
     def of(cls, ready: Ready) -> EdgeLimits:
         """The limits of an engine that is ready."""
-        return cls(ready.vocab_size, ready.max_model_len, ready.max_num_seqs)
+        return cls(ready.vocab_size, ready.max_model_len, ready.max_num_seqs, ready.eos_ids)
 
 
 def check_frame(frame: Generate, limits: EdgeLimits) -> None:
@@ -108,6 +109,12 @@ def _check_params(params: Params, limits: EdgeLimits) -> None:
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         raise BadRequest(
             f"params.min_tokens: {params.min_tokens} is more than max_tokens {params.max_tokens}"
+        )
+    ending = {*(params.stop_token_ids or ()), *limits.eos_ids}
+    if params.min_tokens and len(ending) >= limits.vocab_size:
+        raise BadRequest(
+            f"params.stop_token_ids: every one of the {limits.vocab_size} tokens ends the answer, "
+            f"so min_tokens {params.min_tokens} cannot be reached"
         )
     if params.n > limits.max_num_seqs:
         raise BadRequest(

@@ -57,7 +57,7 @@ def refused(client: Client, *names: str, code: str = "bad_request", **fields: An
         ("min_p", -1, ">= 0"),
         ("presence_penalty", 2.5, "<= 2"),
         ("frequency_penalty", -3, ">= -2"),
-        ("repetition_penalty", 0, "> 0"),
+        ("repetition_penalty", 0, ">= 0.01"),
         ("max_tokens", 0, "got 0"),
         ("max_tokens", -1, ">= 1"),
         ("max_tokens", "5", "got `str`"),
