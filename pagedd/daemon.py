@@ -1,7 +1,8 @@
 """The daemon process: sockets, sessions and the engine's supervisor, from start to end.
 
-Signals: SIGTERM or one SIGINT drains, a second of them ends at once with 130; SIGHUP says what
-cannot be reloaded; SIGUSR1 writes the status to the log.
+Signals: SIGTERM or one SIGINT drains, a second of them ends the requests at once and exits with
+130, a third leaves without a word to the clients; SIGHUP says what cannot be reloaded; SIGUSR1
+writes the status to the log.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class Daemon:
         )
         self._endpoints: tuple[str, ...] = ()
         self._stop = anyio.Event()
+        self._patience = anyio.CancelScope()  # of the drain
         self._engine_scope = anyio.CancelScope()
         self._failure: PageddError | None = None
         self._exit_code = 0
@@ -180,7 +182,8 @@ class Daemon:
         """Let running requests finish, end the others, close the connections and the engine."""
         self._hub.draining = True
         self._notifier.send(STOPPING=1)
-        with anyio.move_on_after(self._settings.drain_timeout):
+        self._patience.deadline = anyio.current_time() + self._settings.drain_timeout
+        with self._patience:
             await self._hub.drained()
         self._hub.fail_all(ShuttingDown("the daemon shut down before the request was finished"))
         self._engine_scope.cancel()
@@ -202,9 +205,11 @@ class Daemon:
                     logger.info("SIGHUP: no setting can be reloaded yet; restart the daemon")
                 elif received == signal.SIGUSR1:
                     logger.info("status: %s", msgspec.json.encode(self.status(None)).decode())
+                elif self._patience.cancel_called and self._exit_code == INTERRUPTED:
+                    scope.cancel()
                 elif self._stop.is_set():
                     self._exit_code = INTERRUPTED
-                    scope.cancel()
+                    self._patience.cancel()
                 else:
                     logger.info("%s: shutting down", received.name)
                     self._stop.set()

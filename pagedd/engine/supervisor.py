@@ -146,6 +146,7 @@ class Supervisor:
                 stdout=sys.stderr.fileno(),  # what a library prints is a log line
                 stderr=None,
                 pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C may come before Python could ignore it
             )
             self.engine_pid = process.pid
             theirs.close()

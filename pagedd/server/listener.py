@@ -93,8 +93,10 @@ class Listener:
                 await server.wait_closed()
         for connection in list(self._sessions.values()):
             connection.transport.abort()
-        for server in self._servers:
-            await server.wait_closed()
+        # Those who have not said hello are nobody's session: the event loop's end cuts them.
+        with anyio.move_on_after(CLOSE_TIMEOUT_S / 2):
+            for server in self._servers:
+                await server.wait_closed()
 
     async def _serve(self, connection: ServerConnection) -> None:
         codec = Codec(connection.subprotocol or SUBPROTOCOL_JSON)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from pagedd.server.listener import OPEN_TIMEOUT_S
 from tests.server.harness import Client, Daemon, alive, until
 
 Start = Callable[..., Daemon]
@@ -81,6 +82,8 @@ def test_a_second_interrupt_ends_at_once(start: Start) -> None:
         daemon.signal(signal.SIGINT)
         until(lambda: client.status()["state"] == "draining", "the drain")
         daemon.signal(signal.SIGINT)
+        assert client.rest("a")[-1]["code"] == "shutting_down"
+        assert closing_code(client) == 1001
         code, errors = daemon.end()
     assert (code, "Traceback" in errors) == (130, False)
     gone(daemon, engine)
@@ -109,6 +112,26 @@ def test_signals_act_while_the_model_loads(start: Start, number: int) -> None:
     assert daemon.ready_line() == ""
     assert daemon.end()[0] == 0
     gone(daemon, engine)
+
+
+def test_who_connects_and_says_nothing_does_not_hold_it_up(start: Start) -> None:
+    """The opening handshake has a time limit of its own, which is longer than anyone waits."""
+    daemon = start()
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as half:
+        for sock in (silent, half):
+            sock.connect(daemon.settings.socket)
+        half.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        daemon.status()  # both have been accepted: connections are, in their order
+        daemon.signal(signal.SIGTERM)
+        code, errors = daemon.process.wait(OPEN_TIMEOUT_S / 2), daemon.end()[1]
+    assert (code, "Traceback" in errors) == (0, False)
+
+
+def test_the_engine_is_out_of_reach_of_the_terminals_signals(start: Start) -> None:
+    """A Ctrl-C that came while its interpreter starts would end it with a traceback."""
+    daemon = start()
+    engine = daemon.status()["engine_pid"]
+    assert os.getpgid(engine) == os.getsid(engine) == engine
 
 
 def test_ctrl_c_in_the_terminal_drains_although_the_engine_gets_it_too(start: Start) -> None:
