@@ -64,12 +64,14 @@ def build_runner(
     wanted = _wanted_model_len(config, loaded)
     size = page_bytes(loaded, page_size)
     pages_per_seq = -(-wanted // page_size)
-    num_pages = config.num_pages or _pages_in_memory(config, loaded, size)
+    num_pages = _num_pages(config, loaded.device, size)
     if num_pages < 1:
         raise UsageError(f"there is no memory for one page of {size:,} bytes")
     if config.num_pages is None:  # more could never be used
         num_pages = min(num_pages, pages_per_seq * config.max_num_seqs)
     max_model_len = min(wanted, num_pages * page_size)
+    if max_model_len < 2:
+        raise UsageError("the cache has room for 1 token: a prompt and its answer need 2")
     shape = EngineShape(
         num_pages=num_pages,
         page_size=page_size,
@@ -99,20 +101,26 @@ def _wanted_model_len(config: EngineConfig, loaded: LoadedModel) -> int:
     return config.max_model_len
 
 
-def _pages_in_memory(config: EngineConfig, loaded: LoadedModel, size: int) -> int:
-    if loaded.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(loaded.device)
-        used = total - free
-        return int(total * config.gpu_memory_utilization - used) // size
+def _num_pages(config: EngineConfig, device: torch.device, size: int) -> int:
+    """What was asked for, if there is room for it, or else a share of what is free."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        share = total * config.gpu_memory_utilization - (total - free)
+    else:
+        free = psutil.virtual_memory().available
+        share = min(free * CPU_KV_SHARE, CPU_KV_LIMIT)
+    if config.num_pages is not None:
+        _check_room(f"--num-pages {config.num_pages:,}:", config.num_pages * size, free)
+        return config.num_pages
     if config.kv_cache_memory is not None:
-        available = psutil.virtual_memory().available
-        if config.kv_cache_memory > available:
-            raise UsageError(
-                f"--kv-cache-memory {config.kv_cache_memory:,} bytes is more than the "
-                f"{available:,} bytes that are free"
-            )
+        _check_room("--kv-cache-memory", config.kv_cache_memory, free)
         return config.kv_cache_memory // size
-    return int(min(psutil.virtual_memory().available * CPU_KV_SHARE, CPU_KV_LIMIT)) // size
+    return int(share) // size
+
+
+def _check_room(flag: str, wanted: int, free: int) -> None:
+    if wanted > free:
+        raise UsageError(f"{flag} {wanted:,} bytes is more than the {free:,} bytes that are free")
 
 
 def _notes(

@@ -1,0 +1,48 @@
+"""A cache that cannot be is refused in one line before it is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pagedd.errors import UsageError
+from tests.runtime.harness import Bench
+from tests.tiny.models import build
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("llama", tmp_path_factory.mktemp("model") / "llama")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_pages": 2**31 - 1}, r"--num-pages 2,147,483,647: [\d,]+ bytes is more than the"),
+        ({"kv_cache_memory": 2**60}, r"--kv-cache-memory [\d,]+ bytes is more than the"),
+        ({"kv_cache_memory": 4096, "page_size": 64}, "no memory for one page of 32,768 bytes"),
+        ({"num_pages": 1, "page_size": 1}, "the cache has room for 1 token"),
+    ],
+)
+def test_sizes_that_cannot_be(model: Path, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Bench(model, **config)
+
+
+def test_the_number_of_pages_is_measured_by_what_is_free(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Free:
+        available = 10 * 16 * 512  # ten pages of 16 tokens, 512 bytes each
+
+    monkeypatch.setattr(psutil, "virtual_memory", Free)
+    assert Bench(model, num_pages=10, page_size=16).shape.num_pages == 10
+    with pytest.raises(UsageError, match="--num-pages 11"):
+        Bench(model, num_pages=11, page_size=16)
+
+
+def test_the_smallest_cache_serves_one_token(model: Path) -> None:
+    assert Bench(model, num_pages=2, page_size=1).shape.max_model_len == 2
