@@ -46,6 +46,11 @@ def _family(settings: Settings) -> Family:
             f"{settings.where}: unsupported architecture {architecture or model_type!r}; "
             f"supported are {known}"
         )
+    if model_type is not None and model_type != family.model_type:
+        raise ModelError(
+            f"{settings.where}: model_type {model_type!r} contradicts the architecture "
+            f"{family.architecture}, which is {family.model_type!r}"
+        )
     return family
 
 

@@ -68,6 +68,8 @@ def resolve(
         if path.is_dir():
             check_folder(path, need_weights=need_weights)
             return ModelFiles("folder", path, path.resolve().name)
+        if not path.is_file():  # a pipe would be waited for
+            raise ModelError(f"{path} is neither a file nor a folder")
         check_gguf(path)
         return ModelFiles("gguf", path, path.stem)
     if is_hub_id(name):

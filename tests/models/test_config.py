@@ -62,6 +62,13 @@ def test_model_type_is_enough(tmp_path: Path) -> None:
     assert read_spec(folder, "x").architecture == "Qwen2ForCausalLM"
 
 
+def test_an_architecture_of_another_model_type(tmp_path: Path) -> None:
+    """Both name the model's code: to believe one of them is to answer with wrong weights."""
+    edit_config(build("llama", tmp_path), model_type="mamba")
+    with pytest.raises(ModelError, match=r"model_type 'mamba' contradicts .* LlamaForCausalLM"):
+        read_spec(tmp_path, "x")
+
+
 def test_what_tools_leave_behind_is_harmless(tmp_path: Path) -> None:
     left = {
         "_name_or_path": "somewhere",

@@ -234,6 +234,12 @@ def test_random_weights_need_no_weights(tmp_path: Path) -> None:
     assert resolve(str(tmp_path), need_weights=False).kind == "folder"
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelError, match="neither a file nor a folder"):
+        resolve(str(tmp_path / "pipe.gguf"))
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
