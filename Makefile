@@ -25,7 +25,7 @@ demo: $(VENV)/ready
 	run pagedd pull smollm2-135m-instruct; \
 	run pagedd start --detach --socket $$dir/pagedd.sock --listen off --log-file $$dir/log; \
 	trap 'run pagedd stop; rm -rf $$dir' EXIT; \
-	run pagedd generate --max-tokens 160 --temperature 0 'Why is the sky blue? Answer in two sentences.'; \
+	run pagedd generate --max-tokens 160 --temperature 0 'Why is the sky blue? Answer in two sentences.'; echo; \
 	run pagedd status
 
 test: $(VENV)/ready

@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     """0; 1 for a refused request; 2 usage; 69 no daemon; 75 queue full; 130 interrupted."""
     config = collect(args)
     params = params_from(args)
+    if params.logprobs is not None and not args.json:
+        raise UsageError("--logprobs: give --json too, which is where they are printed")
     if args.raw and (args.system is not None or args.messages is not None):
         raise UsageError("--raw sends no chat: --system and --messages do not go with it")
     if args.messages is not None and (args.prompt is not None or args.system is not None):

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
                 name = word.partition("=")[0]
                 problem = f"there is no flag {name}{did_you_mean(name, self.known_flags)}"
             else:
-                problem = f"one argument too many: {word!r}"
+                problem = f"one argument too many: {word!r}; a text with spaces needs quotes"
             raise UsageError(f"{problem} (see {self.asked} --help)")
         return found
 

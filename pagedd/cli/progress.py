@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,15 +36,17 @@ def shown_progress() -> Iterator[Progress]:
 
 
 class Lines:
-    """Progress without a terminal: a line for each new sentence and each further quarter."""
+    """Progress without a terminal: a line for each new task and each further quarter of it.
+
+    Sentences that differ in their numbers alone are about the same task.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[str, int] | None = None
+        self._task = ""
+        self._quarter = 0
 
     def __call__(self, fraction: float, what: str) -> None:
-        now = what, int(fraction * 4)
-        if self._last is None or now[1] > self._last[1]:
-            say(f"{what} ({now[1] * 25}%)")
-        elif what != self._last[0]:
-            say(what)
-        self._last = now
+        task, quarter = re.sub(r"\d+", "", what), int(fraction * 4)
+        if task != self._task or quarter > self._quarter:
+            say(f"{what} ({fraction:.0%})")
+        self._task, self._quarter = task, quarter

@@ -102,13 +102,19 @@ def _detach(args: argparse.Namespace, config: Config) -> int:
     from pagedd.cli.connection import open_connection
     from pagedd.cli.launch import launch
     from pagedd.cli.status import ask_status
+    from pagedd.cli.terminal import Notice
     from pagedd.paths import state_dir
 
     log_file = Path(os.path.abspath(config["log-file"] or state_dir() / "pagedd.log"))
     flags = flags_again(args)
     if config["log-file"] is None:
         flags.append(f"--log-file={log_file}")
-    launch(flags, log_file, own_session=True)
+    notice = Notice()
+    notice.show(f"loading {config['model']} (the first start also compiles the kernels)")
+    try:
+        launch(flags, log_file, own_session=True)
+    finally:
+        notice.clear()
     with open_connection(f"unix:{config.socket}", config["api-key"]) as connection:
         status = ask_status(connection)
     print(f"pagedd is ready (pid {status.pid}): {status.model}")

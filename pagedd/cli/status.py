@@ -92,6 +92,8 @@ def _watch(connection: Connection, args: argparse.Namespace) -> int:
                 print()
             lines = _print(status, json=args.json)
             _wait(connection, args.interval, interrupts)
+    if redraw:
+        print()  # the terminal has written ^C into the line
     return 130
 
 

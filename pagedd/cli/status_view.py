@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from textwrap import wrap
 from typing import NamedTuple, TextIO
 
 from pagedd.cli.terminal import Style, can_show, one_line
@@ -29,7 +30,10 @@ ASCII = Glyphs("#", "=", "+", ".", "*", ", ")
 
 
 def lines_of(status: Status, stream: TextIO) -> list[str]:
-    """Lines without newline, no wider than the terminal, without control characters of the data."""
+    """Lines without newline, no wider than the terminal, without control characters of the data.
+
+    What is longer goes on in the next line: a number that is cut in two reads as another one.
+    """
     glyphs = RICH if can_show(stream, "".join(RICH)) else ASCII
     style = Style(stream)
     columns = shutil.get_terminal_size((100, 24)).columns if style.enabled else 200
@@ -43,7 +47,9 @@ def lines_of(status: Status, stream: TextIO) -> list[str]:
         rows.append(("advice", one_line(status.advice)))
     lines = [_head(status, glyphs, style, columns)]
     for name, text in rows:
-        lines.append(f"{style(f'{name:<9}', '2')} {text[: max(columns - 10, 1)]}")
+        first, *more = wrap(text, max(columns - 10, 1)) or [""]
+        lines.append(f"{style(f'{name:<9}', '2')} {first}")
+        lines += [" " * 10 + line for line in more]
     return lines
 
 

@@ -38,7 +38,7 @@ def test_every_sampling_flag_reaches_the_daemon(env: dict[str, str], daemon: Fak
         "--presence-penalty=1 --frequency-penalty=-1 --repetition-penalty=1.1 --seed=-7 "
         "--stop=END --stop=\\n --stop-token-ids=5,6 --include-stop-str-in-output --ignore-eos "
         "--logprobs=3 --logit-bias=7:-5,8:2.5 --n=2 --no-skip-special-tokens --priority=-3 "
-        "--cache-salt=mine --system=Be-brief"
+        "--cache-salt=mine --system=Be-brief --json"
     )
     done = run("generate", *flags.split(), "hi", env=env)
     assert done.returncode == 0
@@ -65,6 +65,11 @@ def test_every_sampling_flag_reaches_the_daemon(env: dict[str, str], daemon: Fak
     )
     assert (sent.priority, sent.cache_salt) == (-3, "mine")
     assert sent.messages[0] == protocol.Message("system", "Be-brief")
+    assert json.loads(done.stdout)["type"] == "done"
+
+
+def test_several_answers_are_told_apart(env: dict[str, str], daemon: FakeDaemon) -> None:
+    done = run("generate", "--n=2", "hi", env=env)
     assert done.stdout == b"--- 1 of 2 (stop) ---\nHello\n--- 2 of 2 (stop) ---\nHello\n"
 
 
@@ -284,3 +289,11 @@ def test_ctrl_c_while_the_model_is_loading(env: dict[str, str], daemon: FakeDaem
     process.send_signal(signal.SIGINT)
     assert b"interrupted" in process.communicate(timeout=30)[1]
     assert process.returncode == 130
+
+
+def test_logprobs_that_would_not_be_shown_are_refused(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    done = run("generate", "--logprobs=2", "hi", env=env)
+    assert done.returncode == 2
+    assert b"--json" in done.stderr

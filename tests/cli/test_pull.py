@@ -66,7 +66,20 @@ def test_plain_progress_is_a_line_for_each_quarter_and_sentence(
     lines(1.0, "done")
     assert capsys.readouterr().err.splitlines() == [
         *(f"pagedd: a file ({quarter}%)" for quarter in (0, 25, 50, 75, 100)),
-        "pagedd: done",
+        "pagedd: done (100%)",
+    ]
+
+
+def test_numbers_alone_make_no_new_line(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    for number in range(1, 9):
+        lines(number / 8, f"{number} of 8 requests")
+    assert capsys.readouterr().err.splitlines() == [
+        "pagedd: 1 of 8 requests (12%)",
+        "pagedd: 2 of 8 requests (25%)",
+        "pagedd: 4 of 8 requests (50%)",
+        "pagedd: 6 of 8 requests (75%)",
+        "pagedd: 8 of 8 requests (100%)",
     ]
 
 

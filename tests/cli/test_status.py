@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +53,24 @@ def test_the_lines_say_what_a_person_asks() -> None:
         "unix:/run/fake.sock",
     ):
         assert part in text
+
+
+def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    wide = " ".join(" ".join(lines_of(status(), io.TextIOWrapper(io.BytesIO(), "utf-8"))).split())
+    for columns in (100, 80, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines_of(status(), Terminal())]
+        assert max(map(len, lines)) <= columns
+        shown = " ".join(" ".join(lines[1:]).split())
+        assert wide.endswith(shown)
 
 
 def test_an_encoding_without_blocks_gets_ascii() -> None:
