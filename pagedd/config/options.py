@@ -157,6 +157,13 @@ OPTIONS: tuple[Option, ...] = (
             "engine",
         ),
         ("max-queue", whole(1, 2**20), 1024, "requests that may wait; more are refused", "engine"),
+        (
+            "preemption-policy",
+            choice("length", "arrival", "cost"),
+            "length",
+            "who gives way first when pages run out: least generated, latest, cheapest to restore",
+            "engine",
+        ),
     ),
     *_group(
         "connections",

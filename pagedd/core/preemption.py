@@ -7,7 +7,7 @@ until their memory is needed), and the sequence computes its prompt and what it 
 from __future__ import annotations
 
 from pagedd.core.events import Preempted
-from pagedd.core.policies import Policy
+from pagedd.core.policies import Rank
 from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
 
@@ -18,6 +18,7 @@ def preempt(state: SchedulerState, victim: Sequence, reason: str) -> None:
     state.put_back(victim)
     if not joined:
         return
+    victim.preemptions += 1
     victim.group.book.preemptions += 1
     state.totals.preemptions_recompute += 1
     state.events.preempted.append(
@@ -37,7 +38,7 @@ def preempt_for_page(state: SchedulerState, victim: Sequence, taker: Sequence) -
     preempt(state, victim, reason)
 
 
-def take_slots(state: SchedulerState, taker: Sequence, policy: Policy) -> bool:
+def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> bool:
     """Free the slots that ``taker`` needs, from strictly less urgent sequences only.
 
     False, and nothing has changed, when all of theirs would not do. Needs a plan that has
@@ -46,7 +47,7 @@ def take_slots(state: SchedulerState, taker: Sequence, policy: Policy) -> bool:
     short = taker.slots_needed - len(state.slots)
     victims: list[Sequence] = []
     lower = [sequence for sequence in state.running if sequence.priority > taker.priority]
-    for victim in sorted(lower, key=policy):
+    for victim in sorted(lower, key=rank):
         if short <= 0:
             break
         victims.append(victim)

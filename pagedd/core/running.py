@@ -8,7 +8,7 @@ has not scheduled yet. So nothing ever has to be taken back out of a plan.
 from __future__ import annotations
 
 from pagedd.core.draft import Draft
-from pagedd.core.policies import Policy, most_protected_first
+from pagedd.core.policies import Rank, most_protected_first
 from pagedd.core.preemption import preempt_for_page
 from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
@@ -16,7 +16,7 @@ from pagedd.core.state import SchedulerState
 Work = tuple[Sequence, int]  # and how many of its tokens to compute
 
 
-def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None:
+def compute_running(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     """Schedule the running sequences as far as the budget goes, the most urgent one always."""
     if not state.running:
         return
@@ -28,7 +28,7 @@ def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None
     else:
         lengths = {sequence.slot: 1 for sequence in decodes}
         lengths.update((sequence.slot, length) for sequence, length in prefills)
-        _place(state, draft, most_protected_first(state.running, policy), lengths)
+        _place(state, draft, most_protected_first(state.running, rank), lengths)
 
 
 def share(running: list[Sequence], budget: int) -> tuple[list[Sequence], list[Work]]:

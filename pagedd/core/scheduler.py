@@ -13,7 +13,7 @@ from pagedd.core.draft import Draft
 from pagedd.core.events import Accepted, Failed, Stats, StepEvents
 from pagedd.core.outcome import advance, draw
 from pagedd.core.plan import StepPlan, StepResult
-from pagedd.core.policies import POLICIES, Policy
+from pagedd.core.policies import POLICIES, ranking
 from pagedd.core.request import Request
 from pagedd.core.running import compute_running
 from pagedd.core.snapshot import Snapshot, take_snapshot
@@ -26,15 +26,12 @@ __all__ = ["Scheduler", "SchedulerConfig"]
 class Scheduler:
     """Owns what waits and what runs. Times are seconds of any clock that never goes back.
 
-    ``key`` (at most 64 bytes, random) keeps the digests of the prefix index unpredictable;
-    ``policy`` orders the victims among the least urgent.
+    ``key`` (at most 64 bytes, random) keeps the digests of the prefix index unpredictable.
     """
 
-    def __init__(
-        self, config: SchedulerConfig, *, key: bytes, policy: Policy = POLICIES["arrival"]
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, *, key: bytes) -> None:
         self._state = SchedulerState(config, key)
-        self._policy = policy
+        self._rank = ranking(POLICIES[config.preemption_policy], self._state.costs)
         self._step = 0
         self._in_flight: StepPlan | None = None
         self._deferred: list[tuple[int, int | None]] = []  # handle, choice or all of them
@@ -77,8 +74,8 @@ class Scheduler:
             return None
         draft = Draft(state, self._step)
         before = state.put_backs
-        admit_urgent(state, draft, self._policy)
-        compute_running(state, draft, self._policy)
+        admit_urgent(state, draft, self._rank)
+        compute_running(state, draft, self._rank)
         if state.put_backs == before:  # who has just given way does not come back in the same step
             admit_waiting(state, draft)
         state.memory.settle()

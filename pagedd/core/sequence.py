@@ -91,6 +91,7 @@ class Sequence:
         "num_computed",
         "num_indexed",
         "order",
+        "preemptions",
         "samples",
         "seen",
         "slot",
@@ -110,6 +111,7 @@ class Sequence:
         self.num_indexed = 0  # full pages of the table that were offered to the index
         self.slot = -1
         self.samples: tuple[int, ...] = ()  # (slot,): made once, named in every plan
+        self.preemptions = 0
         self.joined = False  # the runner knows it
         self.state = SequenceState.WAITING
         self.order = (group.request.priority, group.arrival, index)

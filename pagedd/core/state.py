@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from pagedd.core.costs import Costs
 from pagedd.core.events import Failed, Finished, Resumed, Started, Stats, StepEvents
 from pagedd.core.ledger import Phase
 from pagedd.core.memory import Memory
@@ -29,6 +30,7 @@ class SchedulerConfig:
     max_queue: int  # requests that wait
     eos_ids: frozenset[int]
     prefix_cache: bool = True
+    preemption_policy: str = "length"  # a name of POLICIES
     watermark: float = 0.01  # share of the pages that an admission leaves to those that run
     # Longer prompts share pages only with prompts of the same length: their keys depend on it.
     longest_free_prompt: int | None = None
@@ -67,6 +69,7 @@ class SchedulerState:
             config.prefix_cache,
             config.longest_free_prompt,
         )
+        self.costs = Costs(self.memory)
         self.groups: dict[int, Group] = {}
         self.waiting = UrgencyQueue()
         self.running = UrgencyQueue()

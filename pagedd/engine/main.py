@@ -114,6 +114,7 @@ def build_scheduler(
             max_queue=config.max_queue,
             eos_ids=frozenset(ready.eos_ids),
             prefix_cache=config.prefix_cache,
+            preemption_policy=config.preemption_policy,
             longest_free_prompt=longest_free_prompt,
         ),
         key=secrets.token_bytes(32),

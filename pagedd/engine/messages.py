@@ -30,6 +30,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
     max_queue: int = 1024
+    preemption_policy: str = "length"  # or "arrival", "cost"
 
 
 class Submit(Struct, tag="submit", frozen=True):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pagedd.core.policies import latest_arrival
-from pagedd.core.sequence import Sequence
+from pagedd.core.policies import POLICIES
 from tests.core.world import World, config
 
 BASES = ((1, 2, 3, 4, 5, 6) * 8, (1, 2, 3, 4, 9, 8) * 8, (7, 0, 7) * 16)
@@ -23,11 +22,6 @@ class Digits:
         return digit
 
 
-def least_generated(sequence: Sequence) -> tuple[float, ...]:
-    """A policy whose order changes from step to step, unlike that of arrival."""
-    return (-sequence.priority, sequence.num_generated, -sequence.order[1], -sequence.index)
-
-
 def world_of(value: bytes) -> World:
     digits = Digits(value)
     page_size = digits.below(5) + 1
@@ -40,8 +34,9 @@ def world_of(value: bytes) -> World:
         watermark=(0.01, 0.0, 0.25)[digits.below(3)],
         max_model_len=(64, 20, 9)[digits.below(3)],
         max_queue=(64, 3)[digits.below(2)],
+        preemption_policy=sorted(POLICIES)[digits.below(len(POLICIES))],
     )
-    return World(limits, (latest_arrival, least_generated)[digits.below(2)])
+    return World(limits)
 
 
 def act(world: World, value: bytes) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from pagedd.core.events import Failed, Finished, StepEvents, Token
 from pagedd.core.plan import StepPlan
-from pagedd.core.policies import POLICIES, Policy
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from tests.core.symbolic import EOS, SymbolicRunner, run_alone
@@ -24,6 +23,7 @@ def config(**changes: object) -> SchedulerConfig:
         "max_model_len": 64,
         "max_queue": 64,
         "eos_ids": EOS,
+        "preemption_policy": "arrival",
     }
     return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
 
@@ -62,11 +62,9 @@ class Story:
 class World:
     """Runs histories; after each change it audits, after each event it checks the story."""
 
-    def __init__(
-        self, settings: SchedulerConfig, policy: Policy = POLICIES["arrival"], audit: bool = True
-    ) -> None:
+    def __init__(self, settings: SchedulerConfig, audit: bool = True) -> None:
         self.config = settings
-        self.scheduler = Scheduler(settings, key=b"key", policy=policy)
+        self.scheduler = Scheduler(settings, key=b"key")
         self.runner = SymbolicRunner(settings)
         self.stories: dict[int, Story] = {}
         self.now = 100.0
