@@ -72,7 +72,7 @@ def _headroom(state: SchedulerState, sequence: Sequence) -> int:
     if not state.running:
         return 0
     pages = ceil(state.config.watermark * state.config.num_pages)
-    if sequence.state is SequenceState.PREEMPTED:
+    if sequence.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED):
         return max(pages, len(state.running))
     if not sequence.group.forked and sequence.num_tokens % state.config.page_size:
         pages += sequence.slots_needed - 1  # copies of the last page when it forks

@@ -36,11 +36,13 @@ def share(running: list[Sequence], budget: int) -> tuple[list[Sequence], list[Wo
 
     When the decoding ones alone would use up the budget, one token is kept for a prefill that is
     more urgent, or older, than the last of them. So whatever comes first goes on in every step.
+    A sequence to be swapped in counts as a prefill: it may need more than one page.
     """
     decodes: list[Sequence] = []
     others: list[Sequence] = []
     for sequence in running:
-        (decodes if len(sequence.tokens) - sequence.num_computed == 1 else others).append(sequence)
+        single = len(sequence.tokens) - sequence.num_computed == 1 and not sequence.host
+        (decodes if single else others).append(sequence)
     if others and len(decodes) >= budget and others[0].order < decodes[budget - 1].order:
         del decodes[budget - 1 :]
     del decodes[budget:]

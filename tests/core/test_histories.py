@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +37,18 @@ def world_of(value: bytes) -> World:
         max_model_len=(64, 20, 9)[digits.below(3)],
         max_queue=(64, 3)[digits.below(2)],
         preemption_policy=sorted(POLICIES)[digits.below(len(POLICIES))],
+    )
+    return World(limits)
+
+
+def swap_world_of(value: bytes, mode: bytes) -> World:
+    """The same with swap space; a page costs so much that ``auto`` goes either way."""
+    digits, world = Digits(mode), world_of(value)
+    limits = replace(
+        world.config,
+        num_host_pages=(3, 1, 2, 8, 100)[digits.below(5)],
+        preemption_mode=("swap", "auto")[digits.below(2)],
+        page_bytes=world.config.page_size * 1_500_000,
     )
     return World(limits)
 
@@ -85,7 +99,8 @@ def finish(world: World) -> None:
     )
     world.run(limit=20 + 3 * work)
     choices = sum(s.request.params.n for s in world.stories.values())
-    assert world.scheduler.stats().preemptions_recompute <= 10 * choices
+    stats = world.scheduler.stats()
+    assert stats.preemptions_recompute + stats.preemptions_swap <= 10 * choices
 
 
 @settings(
@@ -118,6 +133,27 @@ def finish(world: World) -> None:
 )
 def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[bytes]) -> None:
     world = world_of(limits)
+    for value in happenings:
+        act(world, value)
+    finish(world)
+
+
+@settings(
+    max_examples=2000,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    limits=st.binary(min_size=5, max_size=5),
+    mode=st.binary(min_size=1, max_size=1),
+    happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
+)
+def test_swapping_changes_nothing_for_anybody(
+    limits: bytes, mode: bytes, happenings: list[bytes]
+) -> None:
+    world = swap_world_of(limits, mode)
     for value in happenings:
         act(world, value)
     finish(world)

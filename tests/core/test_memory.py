@@ -16,7 +16,7 @@ def sequence_of(handle: int, length: int) -> Sequence:
 def forked(memory: Memory, length: int) -> tuple[Sequence, Sequence]:
     """Two sequences that share the pages of ``length`` computed tokens, and drew one more."""
     parent = sequence_of(1, length)
-    memory.extend(parent, length, [], 0.0)
+    memory.extend(parent, length, [], [], 0.0)
     child = Sequence(parent.group, 1, list(parent.tokens))
     memory.fork(parent, child, 0.0)
     memory.settle()
@@ -31,10 +31,10 @@ def test_first_write_to_a_shared_page_copies_it_and_the_last_holder_keeps_it() -
     parent, child = forked(memory, 6)
     copies: list[Copy] = []
     assert memory.needed(parent, 7) == memory.needed(child, 7) == 1
-    assert memory.extend(parent, 7, copies, 0.0) == [(1, 2)]
+    assert memory.extend(parent, 7, copies, [], 0.0) == [(1, 2)]
     assert copies == [Copy(1, 2)]
     assert memory.needed(child, 7) == 0
-    assert memory.extend(child, 7, copies, 0.0) == []
+    assert memory.extend(child, 7, copies, [], 0.0) == []
     assert (parent.table.pages, child.table.pages) == ([0, 2], [0, 1])
 
 
@@ -42,20 +42,20 @@ def test_the_source_of_a_copy_is_no_target_in_the_same_plan() -> None:
     memory = Memory(3, 4, b"k", prefix_cache=True)
     parent, child = forked(memory, 6)
     copies: list[Copy] = []
-    memory.extend(parent, 7, copies, 0.0)
+    memory.extend(parent, 7, copies, [], 0.0)
     memory.release(child, 0.0)
     assert memory.pool.refs[1] == 0
     other = sequence_of(2, 3)
     assert memory.needed(other, 3) > memory.pool.available
     memory.settle()
-    assert memory.extend(other, 3, copies, 0.0) == [(0, 1)]
+    assert memory.extend(other, 3, copies, [], 0.0) == [(0, 1)]
     assert copies == [Copy(1, 2)]
 
 
 def test_pages_are_offered_once_and_only_when_full() -> None:
     memory = Memory(8, 4, b"k", prefix_cache=True)
     sequence = sequence_of(1, 11)
-    memory.extend(sequence, 11, [], 0.0)
+    memory.extend(sequence, 11, [], [], 0.0)
     for computed, found in ((3, 0), (4, 1), (7, 1), (11, 2)):
         sequence.num_computed = computed
         memory.register(sequence)
@@ -70,7 +70,7 @@ def test_pages_are_offered_once_and_only_when_full() -> None:
 def test_nothing_is_found_of_what_is_distrusted() -> None:
     memory = Memory(8, 4, b"k", prefix_cache=True)
     sequence = sequence_of(1, 11)
-    memory.extend(sequence, 11, [], 0.0)
+    memory.extend(sequence, 11, [], [], 0.0)
     sequence.num_computed = 11
     memory.register(sequence)
     memory.distrust(sequence)

@@ -33,7 +33,7 @@ class Crowd:
         return made
 
     def victims(self, policy: str, *sequences: Sequence) -> list[Sequence]:
-        return sorted(sequences, key=ranking(POLICIES[policy], Costs(self.memory)))
+        return sorted(sequences, key=ranking(POLICIES[policy], Costs(self.memory, "recompute", 0)))
 
 
 def test_length_takes_the_one_that_has_drawn_least_then_the_latest() -> None:
@@ -80,9 +80,9 @@ def test_who_gave_way_often_enough_is_spared_among_its_equals(policy: str) -> No
 def test_the_head_stays_whatever_the_policy_says() -> None:
     crowd = Crowd()
     head, middle, last = crowd.add(drawn=0), crowd.add(drawn=3), crowd.add(drawn=1)
-    by_arrival = ranking(POLICIES["arrival"], Costs(crowd.memory))
+    by_arrival = ranking(POLICIES["arrival"], Costs(crowd.memory, "recompute", 0))
     assert most_protected_first([head, middle, last], by_arrival) == [head, middle, last]
-    by_length = ranking(POLICIES["length"], Costs(crowd.memory))
+    by_length = ranking(POLICIES["length"], Costs(crowd.memory, "recompute", 0))
     assert most_protected_first([head, last, middle], by_length) == [head, middle, last]
 
 

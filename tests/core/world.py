@@ -141,7 +141,15 @@ class World:
         assert ends == len(self.stories)
         tokens = sum(len(drawn) for s in self.stories.values() for drawn in s.tokens.values())
         assert stats.generated_tokens == tokens
-        assert stats.preemptions_recompute == sum(s.preemptions for s in self.stories.values())
+        preemptions = stats.preemptions_swap + stats.preemptions_recompute
+        assert preemptions == sum(s.preemptions for s in self.stories.values())
+        assert stats.swapped == 0
+        assert stats.host_pages.free == stats.host_pages.total
+        moved = sum(len(plan.swap_out) + len(plan.swap_in) for plan in self.plans)
+        assert stats.swapped_bytes == moved * self.config.page_bytes
+        ledgers = [s.finished.ledger.swapped_bytes for s in self.stories.values() if s.finished]
+        if not stats.failed_total:
+            assert sum(ledgers) == stats.swapped_bytes
         hits = sum(s.cached_tokens for s in self.stories.values())
         assert stats.prefix_hits == hits
 
