@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pagedd.core.events import Failed, Finished, StepEvents, Token
+from pagedd.core.events import Failed, Finished, Preempted, Resumed, StepEvents, Token
 from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
@@ -70,6 +70,8 @@ class World:
         self.now = 100.0
         self.steps = 0
         self.plans: list[StepPlan] = []
+        self.preempted: list[Preempted] = []
+        self.resumed: list[Resumed] = []
         self._audit = audit
 
     def submit(self, prompt: object, priority: int = 0, salt: bytes = b"", **params: object) -> int:
@@ -182,6 +184,8 @@ class World:
             story.cached_tokens = started.cached_tokens
             assert started.cached_tokens < len(story.request.prompt)
             assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
+        self.preempted += events.preempted
+        self.resumed += events.resumed
         for preempted in events.preempted:
             story = self.stories[preempted.handle]
             assert story.started is not None
