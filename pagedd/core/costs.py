@@ -34,13 +34,16 @@ class Costs:
         self._page_bytes = page_bytes
 
     def learn(self, plan: StepPlan, phases: Mapping[str, float]) -> None:
-        """What the runner measured in seconds: ``execute``, and ``swap`` when it copied pages.
+        """What the runner measured in seconds: ``execute``, ``sample`` and perhaps ``swap``.
 
-        A step teaches the cost of a prefill when at least half of its tokens belong to one.
+        A step teaches the cost of a prefill when at least half of its tokens belong to one, and
+        when it drew a token: on a GPU nothing else waits for the device, so the time of other steps
+        is not that of their work. Where ``swap`` is missing, nothing was measured.
         """
         longer = sum(chunk.length for chunk in plan.chunks if chunk.length > 1)
-        if "execute" in phases and 2 * longer >= plan.num_tokens:
-            measured = phases["execute"] / plan.num_tokens
+        drew = any(chunk.samples for chunk in plan.chunks)
+        if "execute" in phases and drew and 2 * longer >= plan.num_tokens:
+            measured = (phases["execute"] + phases.get("sample", 0.0)) / plan.num_tokens
             self.token_seconds += WEIGHT * (measured - self.token_seconds)
         moved = (len(plan.swap_out) + len(plan.swap_in)) * self._page_bytes
         if "swap" in phases and moved:

@@ -212,7 +212,7 @@ def test_estimates_follow_what_was_measured() -> None:
         plan = world.scheduler.plan(world.now)
         assert plan is not None
         result = world.runner.execute(plan)
-        phases = {"execute": 1.0} | ({"swap": 1e3} if plan.swap_out else {})
+        phases = {"execute": 1.0, "sample": 1.0} | ({"swap": 1e3} if plan.swap_out else {})
         world.scheduler.commit(plan, result, world.now, phases)
     assert costs.byte_seconds > prior
     assert costs.token_seconds == learned, "decoding says nothing about a prefill"
