@@ -77,3 +77,37 @@ def test_nothing_is_found_of_what_is_distrusted() -> None:
     assert memory.hits(sequence_of(2, 11)) == []
     memory.release(sequence, 0.0)
     assert memory.pool.counts.free == 8
+
+
+def test_a_host_page_that_is_copied_back_is_free_only_with_the_next_plan() -> None:
+    memory = Memory(8, 4, b"k", prefix_cache=False, num_host_pages=2)
+    first, second = sequence_of(1, 9), sequence_of(2, 9)
+    for sequence in (first, second):
+        memory.extend(sequence, 3, [], [], 0.0)
+        sequence.num_computed = 3
+    out: list[Copy] = []
+    back: list[Copy] = []
+    assert memory.save(first, out) == 1
+    memory.release(first, 0.0)
+    memory.adopt(first, [], 0.0)
+    assert first.num_computed == 3
+    memory.extend(first, 4, [], back, 0.0)
+    assert [move.src for move in back] == [out[0].dst]
+    assert memory.save(second, out) == 1
+    assert out[1].dst != out[0].dst, "it is written before it is read"
+    assert memory.host.available == 0
+    memory.settle()
+    assert memory.host.available == 1
+
+
+def test_a_page_that_may_be_wrong_is_found_in_no_memory() -> None:
+    memory = Memory(8, 4, b"k", prefix_cache=True, num_host_pages=4)
+    sequence = sequence_of(1, 9)
+    memory.extend(sequence, 8, [], [], 0.0)
+    sequence.num_computed = 8
+    memory.save(sequence, [])
+    assert None not in memory.in_host(sequence)
+    memory.distrust(sequence)
+    assert memory.in_host(sequence) == [None, None]
+    memory.discard(sequence)
+    assert memory.host.available == 4

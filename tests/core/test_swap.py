@@ -227,3 +227,34 @@ def test_events_name_the_way_there_and_back() -> None:
     for away, back in zip(world.preempted, world.resumed, strict=True):
         assert away.mode == back.mode == "swap"
     assert "tokens were saved" in world.resumed[0].reason
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("mode", ["swap", "recompute", "auto"])
+@pytest.mark.parametrize("params", [{}, {"min_tokens": 20}, {"n": 2}], ids=str)
+def test_a_stream_that_gives_way_again_and_again(
+    mode: str, prefix_cache: bool, params: dict[str, int]
+) -> None:
+    """B13: the world compares every token with what the request gives alone."""
+    world = World(
+        config(
+            num_pages=20,
+            num_host_pages=30,
+            preemption_mode=mode,
+            page_bytes=3_000_000,
+            prefix_cache=prefix_cache,
+        )
+    )
+    low = world.submit(prompt(0, 10), priority=1, max_tokens=30, ignore_eos=True, **params)
+    for which in range(1, 4):
+        drawn = len(world.stories[low].drawn())
+        while len(world.stories[low].drawn()) < drawn + 3:
+            world.step()
+        for urgent in range(4):
+            world.submit(prompt(which * 5 + urgent, 12), max_tokens=6, ignore_eos=True)
+    world.run()
+    story = world.stories[low]
+    assert story.preemptions >= 2
+    assert all(len(story.drawn(index)) == 30 for index in range(params.get("n", 1)))
+    stats = world.scheduler.stats()
+    assert mode == "auto" or (stats.recomputed_tokens == 0) == (mode == "swap")
