@@ -162,6 +162,16 @@ async def in_a_crowd(url: str, sent: Generate) -> tuple[list[str], int]:
     return result[0]
 
 
+async def swapped_and_whole(url: str) -> None:
+    """Sequences went to host memory, and nothing of them is left there."""
+    async with Client.connect(url) as client:
+        status = await quiet(client)
+    assert status.preemptions.swap >= 1
+    assert status.swapped_bytes > 0
+    assert (status.preemptions.recompute, status.requests.swapped) == (0, 0)
+    assert status.host_pages.free == status.host_pages.total > 0
+
+
 async def seeded_everywhere(url: str, tight: str, prompt: str, num_tokens: int) -> None:
     """One seeded request alone, among strangers, and where pages run out: one text."""
     params = Params(seed=7, max_tokens=num_tokens, ignore_eos=True)
@@ -180,8 +190,10 @@ def test_a_seeded_text_is_the_same_everywhere(home: Path, tiny: str) -> None:
     with daemon(home, tiny, *flags) as url:
         other = home / "tight"
         other.mkdir()
-        with daemon(other, tiny, *flags, "--num-pages=24", "--max-num-seqs=4") as tight:
+        short = ("--num-pages=24", "--max-num-seqs=4", "--preemption-mode=swap")
+        with daemon(other, tiny, *flags, *short) as tight:
             anyio.run(seeded_everywhere, url, tight, "it begins", 60)
+            anyio.run(swapped_and_whole, tight)
 
 
 @pytest.mark.slow

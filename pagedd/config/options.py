@@ -132,6 +132,20 @@ OPTIONS: tuple[Option, ...] = (
             "engine",
         ),
         (
+            "swap-space",
+            size(0, auto=True),
+            None,
+            "host memory for preempted sequences; auto: at most 1GiB, a quarter of what is free",
+            "engine",
+        ),
+        (
+            "num-host-pages",
+            whole(0, 2**31 - 1, auto=True),
+            None,
+            "pages of the swap space; auto: what --swap-space holds",
+            "engine",
+        ),
+        (
             "prefix-cache",
             switch(),
             True,
@@ -157,6 +171,20 @@ OPTIONS: tuple[Option, ...] = (
             "engine",
         ),
         ("max-queue", whole(1, 2**20), 1024, "requests that may wait; more are refused", "engine"),
+        (
+            "preemption-policy",
+            choice("length", "arrival", "cost"),
+            "length",
+            "who gives way first when pages run out: least generated, latest, cheapest to restore",
+            "engine",
+        ),
+        (
+            "preemption-mode",
+            choice("auto", "swap", "recompute"),
+            "auto",
+            "copy what gives way to host memory, or compute it again; auto: what is quicker",
+            "engine",
+        ),
     ),
     *_group(
         "connections",

@@ -14,6 +14,7 @@ The nouns, and who owns what::
 
     submit ──▶ waiting ──admit──▶ running ──end──▶ Finished
                (UrgencyQueue) ◀──preempt── (a slot each)
+                     └── swapped: with copies of its pages in the HostPool
 
     plan(now) ──▶ StepPlan ──▶ Runner ──▶ StepResult ──▶ commit ──▶ StepEvents
 
@@ -23,7 +24,8 @@ is the one rule for prefill, decoding, chunks, prefix hits and the way back afte
 
 ``scheduler`` is the door. Behind it, ``state`` holds everything and its elementary changes,
 ``memory`` every change of a page table; the decisions are ``admission`` (who leaves the queue),
-``running`` (who computes what, who gives way), ``policies`` and ``preemption`` (to whom, and how);
+``running`` (who computes what, who gives way), ``policies``, ``costs`` and ``preemption`` (who
+gives way to whom, and how);
 ``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``audit``
 checks it all from scratch and ``snapshot`` shows it.
 """

@@ -10,7 +10,7 @@ from collections import Counter
 from math import ceil
 
 from pagedd.core.draft import Draft
-from pagedd.core.policies import Policy
+from pagedd.core.policies import Rank
 from pagedd.core.preemption import take_slots
 from pagedd.core.sequence import Sequence, SequenceState
 from pagedd.core.state import SchedulerState
@@ -34,7 +34,7 @@ def admit_waiting(state: SchedulerState, draft: Draft) -> None:
         draft.compute(sequence, min(sequence.missing, draft.budget))
 
 
-def admit_urgent(state: SchedulerState, draft: Draft, policy: Policy) -> None:
+def admit_urgent(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     """Admit what is strictly more urgent than something that runs, at the cost of that.
 
     Comes before anything is scheduled. It takes slots at once; pages it takes like every running
@@ -53,7 +53,7 @@ def admit_urgent(state: SchedulerState, draft: Draft, policy: Policy) -> None:
         room = state.memory.pool.available - state.memory.resting(hits)
         if need > room + _reclaimable(state, sequence.priority, hits):
             return
-        if not take_slots(state, sequence, policy):
+        if not take_slots(state, sequence, rank):
             return
         state.admit(sequence, hits)
 
@@ -72,7 +72,7 @@ def _headroom(state: SchedulerState, sequence: Sequence) -> int:
     if not state.running:
         return 0
     pages = ceil(state.config.watermark * state.config.num_pages)
-    if sequence.state is SequenceState.PREEMPTED:
+    if sequence.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED):
         return max(pages, len(state.running))
     if not sequence.group.forked and sequence.num_tokens % state.config.page_size:
         pages += sequence.slots_needed - 1  # copies of the last page when it forks

@@ -12,15 +12,19 @@ from pagedd.core.sequence import Group, Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 
 
-def check_state(state: SchedulerState) -> None:
-    """Raise AssertionError if a page, slot, queue, index or account does not add up."""
+def check_state(state: SchedulerState, in_flight: bool = False) -> None:
+    """Raise AssertionError if a page, slot, queue, index or account does not add up.
+
+    While a plan is ``in_flight``, what it swaps in is not offered to the index yet.
+    """
     _check_references(state)
     _check_pool(state)
     _check_index(state)
+    _check_host(state)
     _check_slots(state)
     _check_queues(state)
     for group in state.groups.values():
-        _check_group(state, group)
+        _check_group(state, group, in_flight)
     running = sum(group.active > 0 for group in state.groups.values())
     _hold(state.totals.running == running, f"{state.totals.running} counted, {running} run")
 
@@ -47,6 +51,15 @@ def check_plan(state: SchedulerState, plan: StepPlan) -> None:
             _hold(names[page] <= {chunk.slot, *chunk.samples}, f"page {page} has another owner")
             written.add(page)
         _hold(bool(chunk.samples) == (end == owner.num_tokens), "only the last token draws")
+    for moves in (plan.swap_out, plan.swap_in):
+        moved = [move.dst for move in moves]
+        _hold(len(set(moved)) == len(moved), "two pages are swapped to one")
+    moved_in = {move.dst for move in plan.swap_in}
+    _hold(moved_in <= names.keys(), "a page is swapped in for nobody")
+    _hold(
+        not moved_in & {page for copy in plan.copies for page in copy},
+        "a copy and a swap-in meet in a page",
+    )
     targets = [copy.dst for copy in plan.copies]
     _hold(len(set(targets)) == len(targets), "two copies go to one page")
     _hold(not {copy.src for copy in plan.copies} & set(targets), "a copy reads what another writes")
@@ -106,6 +119,25 @@ def _check_index(state: SchedulerState) -> None:
     _hold(keyed == len(entries), "a page has a key that the index does not know")
 
 
+def _check_host(state: SchedulerState) -> None:
+    host, names = state.memory.host, Counter[int]()
+    for sequence in _open_sequences(state):
+        swapped = sequence.state is SequenceState.SWAPPED
+        _hold(swapped == bool(sequence.host), "only what is swapped is in host memory")
+        saved = len(sequence.host) == state.memory.pages(sequence.num_saved)
+        _hold(saved, "host pages are not those of what was saved")
+        names.update(sequence.host)
+    for page, refs in enumerate(host.refs):
+        _hold(refs == names[page], f"host page {page}: {refs} references, {names[page]} sequences")
+    unreferenced = [page for page, refs in enumerate(host.refs) if refs == 0]
+    _hold(sorted(host.resting()) == unreferenced, "free host pages are not those without owner")
+    keyed = {key: page for page, key in enumerate(host.keys) if key is not None}
+    _hold(keyed == host.entries(), "a host page is found under a key that it has not")
+    _hold(all(host.refs[page] for page in keyed.values()), "a free host page can be found")
+    there = sum(each.state is SequenceState.SWAPPED for each in _open_sequences(state))
+    _hold(state.totals.swapped == there, f"{state.totals.swapped} counted as swapped, {there} are")
+
+
 def _check_slots(state: SchedulerState) -> None:
     used = [sequence.slot for sequence in state.running]
     for sequence in state.running:
@@ -129,7 +161,7 @@ def _check_queues(state: SchedulerState) -> None:
     _hold(sorted(queued) == sorted(expected), "a sequence is in no queue, or in two")
 
 
-def _check_group(state: SchedulerState, group: Group) -> None:
+def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:
     sequences = [each for each in group.sequences if each.state is not SequenceState.ENDED]
     if group.forked:
         _hold(group.open == len(sequences), "choices that have not ended are miscounted")
@@ -143,9 +175,14 @@ def _check_group(state: SchedulerState, group: Group) -> None:
     _hold(group.book.pages == len(held), "the account's pages are not those held")
     for sequence in sequences:
         room = len(sequence.table) * state.config.page_size
+        if sequence.state is SequenceState.SWAPPED:
+            room = max(room, sequence.num_saved)
         _hold(sequence.num_computed <= room, "more is computed than its pages hold")
         indexed = sequence.num_computed // state.config.page_size
+        if sequence.state is SequenceState.SWAPPED:
+            indexed = len(sequence.table)  # the rest is not on the device yet
         offered = sequence.num_indexed == indexed or not state.config.prefix_cache
+        offered |= in_flight and sequence.num_indexed < indexed
         _hold(offered, "a full page was not offered to the index, or one that is not full")
         _hold(sequence.missing >= 1, "nothing is left to compute")
         _hold(sequence.num_tokens < group.max_tokens, "a sequence is over its limit")

@@ -20,6 +20,7 @@ class Draft:
         self.budget = state.config.max_num_batched_tokens
         self._state = state
         self._copies: list[Copy] = []
+        self._swap_in: list[Copy] = []
         self._join: list[Join] = []
         self._grow: list[Grow] = []
         self._singles: list[Chunk] = []
@@ -46,7 +47,12 @@ class Draft:
     def compute(self, sequence: Sequence, length: int) -> None:
         """The next ``length`` tokens of ``sequence``. Needs the pages for them available."""
         state, start = self._state, sequence.num_computed
-        changes = state.memory.extend(sequence, start + length, self._copies, state.now)
+        moved = len(self._swap_in)
+        changes = state.memory.extend(
+            sequence, start + length, self._copies, self._swap_in, state.now
+        )
+        if len(self._swap_in) > moved:
+            state.count_swapped(sequence, len(self._swap_in) - moved)
         if sequence.joined:
             self._grow.extend(Grow(sequence.slot, logical, page) for logical, page in changes)
         else:
@@ -70,13 +76,16 @@ class Draft:
         return not self._singles and not self._longer
 
     def plan(self) -> StepPlan:
-        """The finished plan; it takes the slots that were left since the last one with it."""
-        leave = tuple(self._state.leave)
+        """The finished plan; it takes with it what left the device, or a slot, since the last."""
+        leave, swap_out = tuple(self._state.leave), tuple(self._state.swap_out)
         self._state.leave.clear()
+        self._state.swap_out.clear()
         return StepPlan(
             step=self.step,
-            leave=leave,
+            swap_out=swap_out,
             copies=tuple(self._copies),
+            swap_in=tuple(self._swap_in),
+            leave=leave,
             join=tuple(self._join),
             grow=tuple(self._grow),
             chunks=(*self._singles, *self._longer),

@@ -124,17 +124,30 @@ class PageCounts(NamedTuple):
     shared: int
 
 
+class HostPageCounts(NamedTuple):
+    """Host pages by state: free + swapped + cached = total."""
+
+    total: int
+    free: int
+    swapped: int
+    cached: int
+
+
 class Stats(NamedTuple):
     """Counters of the scheduler; totals count from the engine's start."""
 
     running: int
     waiting: int
+    swapped: int  # sequences whose pages wait in host memory
     pages: PageCounts
+    host_pages: HostPageCounts
     finished_total: int
     cancelled_total: int
     failed_total: int
+    preemptions_swap: int
     preemptions_recompute: int
     recomputed_tokens: int
+    swapped_bytes: int  # out and in together
     prefix_queries: int  # tokens asked
     prefix_hits: int  # tokens found
     prompt_tokens: int

@@ -32,12 +32,14 @@ class Book:
         "phase",
         "preemptions",
         "recomputed_tokens",
+        "swapped_bytes",
     )
 
     def __init__(self, now: float) -> None:
         self.phase = Phase.QUEUED
         self.preemptions = 0
         self.recomputed_tokens = 0
+        self.swapped_bytes = 0
         self.page_seconds = 0.0
         self.pages_peak = 0
         self._entered = now  # when the phase began
@@ -97,7 +99,7 @@ class Book:
             pages_peak=self.pages_peak,
             page_seconds=self.page_seconds,
             recomputed_tokens=self.recomputed_tokens,
-            swapped_bytes=0,
+            swapped_bytes=self.swapped_bytes,
         )
 
     def _count(self, now: float) -> None:

@@ -1,7 +1,13 @@
-"""Memory: every change of a page table, with the counts, the index and the account it touches."""
+"""Memory: every change of a page table, with the counts, the index and the account it touches.
+
+What is swapped out is copied to the host page by page, also what others share or the index finds:
+that may be gone from the device when the sequence comes back. But a content that lies in host
+memory already is not copied there again, and what the device still holds is not copied back.
+"""
 
 from __future__ import annotations
 
+from pagedd.core.host import HostPool
 from pagedd.core.page_table import pages_for
 from pagedd.core.pages import PagePool
 from pagedd.core.plan import Copy
@@ -10,7 +16,7 @@ from pagedd.core.sequence import Group, Sequence
 
 
 class Memory:
-    """The device pages: one PagePool, one PrefixIndex, and the tables that name the pages."""
+    """The pages: a PagePool, a HostPool, a PrefixIndex, and the tables that name the pages."""
 
     def __init__(
         self,
@@ -19,12 +25,15 @@ class Memory:
         key: bytes,
         prefix_cache: bool,
         longest_free_prompt: int | None = None,
+        num_host_pages: int = 0,
     ) -> None:
         self.page_size = page_size
         self.prefix_cache = prefix_cache
         self._longest_free_prompt = longest_free_prompt
         self.index = PrefixIndex(page_size, key)
         self.pool = PagePool(num_pages, self.index.remove)
+        self.host = HostPool(num_host_pages)
+        self._read: list[int] = []  # host pages that the plan in the making copies back
         self._grown: list[Group] = []  # requests that got pages since the last settle()
 
     def pages(self, num_tokens: int) -> int:
@@ -54,7 +63,10 @@ class Memory:
         return sum(1 for page in pages if refs[page] == 0)
 
     def adopt(self, sequence: Sequence, pages: list[int], now: float) -> None:
-        """Begin the empty table of ``sequence`` with ``pages``, which :meth:`hits` found."""
+        """Begin the empty table of ``sequence`` with ``pages``, which :meth:`hits` found.
+
+        What is in host memory counts as computed: :meth:`extend` copies it back first.
+        """
         assert not sequence.table.pages, "only an empty table can begin with cached pages"
         for page in pages:
             self.pool.retain(page)
@@ -62,7 +74,7 @@ class Memory:
             sequence.group.book.hold(page, now)
         self._grown.append(sequence.group)
         sequence.num_indexed = len(pages)
-        sequence.num_computed = len(pages) * self.page_size
+        sequence.num_computed = max(len(pages) * self.page_size, sequence.num_saved)
 
     def needed(self, sequence: Sequence, upto: int) -> int:
         """Pages to allocate before ``tokens[num_computed:upto]`` can be computed."""
@@ -71,12 +83,13 @@ class Memory:
         return need + 1 if self._writes_shared(sequence) else need
 
     def extend(
-        self, sequence: Sequence, upto: int, copies: list[Copy], now: float
+        self, sequence: Sequence, upto: int, copies: list[Copy], swap_in: list[Copy], now: float
     ) -> list[tuple[int, int]]:
         """Give ``sequence`` pages of its own for ``tokens[num_computed:upto]``.
 
         Needs ``needed()`` available pages. Appends to ``copies`` the copy of a page that was
-        shared so far; gives (logical, page) of every new entry of the table.
+        shared so far, and to ``swap_in`` those of pages that were in host memory; gives
+        (logical, page) of every new entry of the table.
         """
         changes: list[tuple[int, int]] = []
         table, book = sequence.table, sequence.group.book
@@ -94,6 +107,12 @@ class Memory:
             page = self._take()
             book.hold(page, now)
             changes.append((table.append(page), page))
+        if sequence.host:
+            # zip ends with the host pages: those behind them are for tokens still to be computed
+            moved = zip(sequence.host, table.pages, strict=False)
+            hits = len(table) - len(changes)
+            swap_in += [Copy(*pair) for pair in list(moved)[hits:]]
+            self._read += self._forsake(sequence)
         if changes:
             self._grown.append(sequence.group)
         return changes
@@ -125,19 +144,59 @@ class Memory:
         sequence.num_indexed = 0
         sequence.num_computed = 0
 
+    def in_host(self, sequence: Sequence) -> list[int | None]:
+        """For each page that ``num_computed`` reaches, the host page that has its content."""
+        full, rest = divmod(sequence.num_computed, self.page_size)
+        self.index.extend(sequence.keys, sequence.tokens, full, self._salt(sequence))
+        return [self.host.find(key) for key in sequence.keys[:full]] + [None] * bool(rest)
+
+    def save(self, sequence: Sequence, copies: list[Copy]) -> int:
+        """Let host memory keep what ``sequence`` has computed; the number of pages to copy.
+
+        Needs as many available host pages as :meth:`in_host` does not find.
+        """
+        assert not sequence.host, "it is in host memory already"
+        before, full = len(copies), sequence.num_computed // self.page_size
+        for logical, found in enumerate(self.in_host(sequence)):
+            if found is None:
+                found = self.host.allocate(sequence.keys[logical] if logical < full else None)
+                copies.append(Copy(sequence.table.pages[logical], found))
+            else:
+                self.host.retain(found)
+            sequence.host.append(found)
+        sequence.num_saved = sequence.num_computed
+        return len(copies) - before
+
+    def discard(self, sequence: Sequence) -> None:
+        """What ``sequence`` has in host memory is of no use any more."""
+        for page in self._forsake(sequence):
+            self.host.release(page)
+
     def distrust(self, sequence: Sequence) -> None:
         """Let nobody find the pages of ``sequence`` any more: their content may be wrong."""
+        for page in sequence.host:
+            self.host.forget(page)
         for page in sequence.table.pages:
             key = self.pool.forget(page)
             if key is not None:
                 self.index.remove(key)
 
     def settle(self) -> None:
-        """A plan is complete: pages kept for its copies are free, and accounts note their peak."""
+        """A plan is complete: pages kept for its copies are free, and accounts note their peak.
+
+        The host pages that it copies back are free only now, because its swap-outs come first.
+        """
         self.pool.unpin()
+        for page in self._read:
+            self.host.release(page)
+        self._read.clear()
         for group in self._grown:
             group.book.peak()
         self._grown.clear()
+
+    def _forsake(self, sequence: Sequence) -> list[int]:
+        pages, sequence.host, sequence.num_saved = sequence.host, [], 0
+        return pages
 
     def _writes_shared(self, sequence: Sequence) -> bool:
         """The next position lies in a page that other tables name too."""

@@ -5,7 +5,10 @@ keeps its slot until it finishes or is preempted. A plan holds only what changed
 before it, so its size follows the changes and not the length of the contexts, and it could be sent
 to another rank as it is.
 
-The runner carries a plan out in the order of the fields: leave, copies, join, grow, chunks.
+The runner carries a plan out in the order of the fields: swap_out, copies, swap_in, leave, join,
+grow, chunks. So a device page that a swap-out frees can be the target of anything else in the same
+plan. What one of the three moves reads, that same one does not write: each is one batch, in any
+order within.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ class Grow(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Copy the whole page ``src`` onto ``dst`` before anything of this step is computed."""
+    """Copy the whole page ``src`` onto ``dst`` before anything of this step is computed.
+
+    In ``swap_out`` ``src`` is a device page and ``dst`` a host page, in ``swap_in`` the reverse.
+    """
 
     src: int
     dst: int
@@ -62,8 +68,10 @@ class StepPlan:
     """The decision of one step."""
 
     step: int
-    leave: tuple[int, ...]  # slots given back since the last plan
+    swap_out: tuple[Copy, ...]
     copies: tuple[Copy, ...]
+    swap_in: tuple[Copy, ...]
+    leave: tuple[int, ...]  # slots given back since the last plan
     join: tuple[Join, ...]
     grow: tuple[Grow, ...]
     chunks: tuple[Chunk, ...]  # single-token rows first, then longer ones

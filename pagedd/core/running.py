@@ -8,7 +8,7 @@ has not scheduled yet. So nothing ever has to be taken back out of a plan.
 from __future__ import annotations
 
 from pagedd.core.draft import Draft
-from pagedd.core.policies import Policy, most_protected_first
+from pagedd.core.policies import Rank, most_protected_first
 from pagedd.core.preemption import preempt_for_page
 from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
@@ -16,7 +16,7 @@ from pagedd.core.state import SchedulerState
 Work = tuple[Sequence, int]  # and how many of its tokens to compute
 
 
-def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None:
+def compute_running(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     """Schedule the running sequences as far as the budget goes, the most urgent one always."""
     if not state.running:
         return
@@ -28,7 +28,7 @@ def compute_running(state: SchedulerState, draft: Draft, policy: Policy) -> None
     else:
         lengths = {sequence.slot: 1 for sequence in decodes}
         lengths.update((sequence.slot, length) for sequence, length in prefills)
-        _place(state, draft, most_protected_first(state.running, policy), lengths)
+        _place(state, draft, most_protected_first(state.running, rank), lengths)
 
 
 def share(running: list[Sequence], budget: int) -> tuple[list[Sequence], list[Work]]:
@@ -36,11 +36,13 @@ def share(running: list[Sequence], budget: int) -> tuple[list[Sequence], list[Wo
 
     When the decoding ones alone would use up the budget, one token is kept for a prefill that is
     more urgent, or older, than the last of them. So whatever comes first goes on in every step.
+    A sequence to be swapped in counts as a prefill: it may need more than one page.
     """
     decodes: list[Sequence] = []
     others: list[Sequence] = []
     for sequence in running:
-        (decodes if len(sequence.tokens) - sequence.num_computed == 1 else others).append(sequence)
+        single = len(sequence.tokens) - sequence.num_computed == 1 and not sequence.host
+        (decodes if single else others).append(sequence)
     if others and len(decodes) >= budget and others[0].order < decodes[budget - 1].order:
         del decodes[budget - 1 :]
     del decodes[budget:]

@@ -7,17 +7,20 @@ plan names is given to anybody else meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pagedd.core import audit
 from pagedd.core.admission import admit_urgent, admit_waiting
+from pagedd.core.config import SchedulerConfig
 from pagedd.core.draft import Draft
 from pagedd.core.events import Accepted, Failed, Stats, StepEvents
 from pagedd.core.outcome import advance, draw
 from pagedd.core.plan import StepPlan, StepResult
-from pagedd.core.policies import POLICIES, Policy
+from pagedd.core.policies import POLICIES, ranking
 from pagedd.core.request import Request
 from pagedd.core.running import compute_running
 from pagedd.core.snapshot import Snapshot, take_snapshot
-from pagedd.core.state import SchedulerConfig, SchedulerState
+from pagedd.core.state import SchedulerState
 from pagedd.errors import BadRequest, PromptTooLong, QueueFull
 
 __all__ = ["Scheduler", "SchedulerConfig"]
@@ -26,15 +29,12 @@ __all__ = ["Scheduler", "SchedulerConfig"]
 class Scheduler:
     """Owns what waits and what runs. Times are seconds of any clock that never goes back.
 
-    ``key`` (at most 64 bytes, random) keeps the digests of the prefix index unpredictable;
-    ``policy`` orders the victims among the least urgent.
+    ``key`` (at most 64 bytes, random) keeps the digests of the prefix index unpredictable.
     """
 
-    def __init__(
-        self, config: SchedulerConfig, *, key: bytes, policy: Policy = POLICIES["arrival"]
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, *, key: bytes) -> None:
         self._state = SchedulerState(config, key)
-        self._policy = policy
+        self._rank = ranking(POLICIES[config.preemption_policy], self._state.costs)
         self._step = 0
         self._in_flight: StepPlan | None = None
         self._deferred: list[tuple[int, int | None]] = []  # handle, choice or all of them
@@ -77,8 +77,8 @@ class Scheduler:
             return None
         draft = Draft(state, self._step)
         before = state.put_backs
-        admit_urgent(state, draft, self._policy)
-        compute_running(state, draft, self._policy)
+        admit_urgent(state, draft, self._rank)
+        compute_running(state, draft, self._rank)
         if state.put_backs == before:  # who has just given way does not come back in the same step
             admit_waiting(state, draft)
         state.memory.settle()
@@ -87,14 +87,25 @@ class Scheduler:
         self._in_flight = draft.plan()
         return self._in_flight
 
-    def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
-        """Take in what the runner made of ``plan``, the last one."""
+    def commit(
+        self,
+        plan: StepPlan,
+        result: StepResult,
+        now: float,
+        phases: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take in what the runner made of ``plan``, the last one.
+
+        ``phases`` are the seconds it took, for the estimates that preemptions are decided by.
+        """
         assert plan is self._in_flight, "a plan is committed once, right after it was carried out"
         draws = sum(len(chunk.samples) for chunk in plan.chunks)
         assert len(result.sampled) == draws, "the runner drew for other slots than it was asked to"
         state = self._state
         state.now = now
         self._in_flight = None
+        if phases is not None:
+            state.costs.learn(plan, phases)
         advance(state, plan.chunks)
         deferred, self._deferred = self._deferred, []
         for handle, index in deferred:
@@ -117,7 +128,7 @@ class Scheduler:
 
     def audit(self) -> None:
         """Check every invariant; raises AssertionError with the one that is broken."""
-        audit.check_state(self._state)
+        audit.check_state(self._state, self._in_flight is not None)
         if self._in_flight is not None:
             audit.check_plan(self._state, self._in_flight)
 

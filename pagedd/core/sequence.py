@@ -16,6 +16,7 @@ class SequenceState(StrEnum):
     PREFILLING = "prefilling"  # in a slot, drew no token since it took it
     DECODING = "decoding"  # in a slot, draws a token in each step
     PREEMPTED = "preempted"  # gave its slot and pages back, to continue later
+    SWAPPED = "swapped"  # the same, and what it had computed is in host memory
     ENDED = "ended"
 
 
@@ -85,12 +86,15 @@ class Sequence:
 
     __slots__ = (
         "group",
+        "host",
         "index",
         "joined",
         "keys",
         "num_computed",
         "num_indexed",
+        "num_saved",
         "order",
+        "preemptions",
         "samples",
         "seen",
         "slot",
@@ -106,10 +110,13 @@ class Sequence:
         self.num_computed = 0
         self.seen = 0  # the most that num_computed ever was
         self.table = PageTable()
+        self.host: list[int] = []  # host pages of tokens[:num_saved], in logical order
+        self.num_saved = 0
         self.keys: list[bytes] = []  # of the first full pages; may be behind or ahead of the table
         self.num_indexed = 0  # full pages of the table that were offered to the index
         self.slot = -1
         self.samples: tuple[int, ...] = ()  # (slot,): made once, named in every plan
+        self.preemptions = 0
         self.joined = False  # the runner knows it
         self.state = SequenceState.WAITING
         self.order = (group.request.priority, group.arrival, index)

@@ -9,34 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from pagedd.core.config import SchedulerConfig
+from pagedd.core.costs import Costs
 from pagedd.core.events import Failed, Finished, Resumed, Started, Stats, StepEvents
 from pagedd.core.ledger import Phase
 from pagedd.core.memory import Memory
+from pagedd.core.plan import Copy
 from pagedd.core.queue import UrgencyQueue
 from pagedd.core.request import Request
 from pagedd.core.sequence import Group, Sequence, SequenceState
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """The limits of one scheduler. All counts are at least 1, but ``max_queue`` can be 0."""
-
-    num_pages: int
-    page_size: int  # tokens
-    max_num_seqs: int  # slots
-    max_num_batched_tokens: int  # rows of one step
-    max_model_len: int  # tokens of one sequence
-    max_queue: int  # requests that wait
-    eos_ids: frozenset[int]
-    prefix_cache: bool = True
-    watermark: float = 0.01  # share of the pages that an admission leaves to those that run
-    # Longer prompts share pages only with prompts of the same length: their keys depend on it.
-    longest_free_prompt: int | None = None
-
-    @property
-    def max_sequence_len(self) -> int:
-        """Tokens that one sequence can reach: by the model, and alone in the whole pool."""
-        return min(self.max_model_len, self.num_pages * self.page_size)
 
 
 @dataclass(slots=True)
@@ -47,8 +28,11 @@ class Totals:
     finished: int = 0
     cancelled: int = 0
     failed: int = 0
+    preemptions_swap: int = 0
     preemptions_recompute: int = 0
     recomputed_tokens: int = 0
+    swapped: int = 0  # sequences
+    swapped_bytes: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
     prompt_tokens: int = 0
@@ -66,13 +50,16 @@ class SchedulerState:
             key,
             config.prefix_cache,
             config.longest_free_prompt,
+            config.num_host_pages,
         )
+        self.costs = Costs(self.memory, config.preemption_mode, config.page_bytes)
         self.groups: dict[int, Group] = {}
         self.waiting = UrgencyQueue()
         self.running = UrgencyQueue()
         self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
         self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
         self.leave: list[int] = []
+        self.swap_out: list[Copy] = []  # for the next plan
         self.events = StepEvents()
         self.totals = Totals()
         self.arrivals = 0
@@ -100,17 +87,20 @@ class SchedulerState:
     def join(self, sequence: Sequence) -> None:
         """The runner gets to know ``sequence``: its first chunk since it was admitted."""
         group, cached = sequence.group, sequence.num_computed
-        resumes = sequence.state is SequenceState.PREEMPTED
+        resumes = sequence.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED)
+        swapped = sequence.state is SequenceState.SWAPPED
         sequence.joined = True
         sequence.state = SequenceState.PREFILLING
         group.started = True
         self._activate(group, 1)
         group.settle(self.now)
         if resumes:
-            reason = f"there is room again; {cached} of {sequence.num_tokens} tokens were cached"
+            self.totals.swapped -= swapped
+            mode, kept = ("swap", "saved") if swapped else ("recompute", "cached")
+            reason = f"there is room again; {cached} of {sequence.num_tokens} tokens were {kept}"
             pages = len(sequence.table)
             self.events.resumed.append(
-                Resumed(sequence.handle, sequence.index, "recompute", reason, pages)
+                Resumed(sequence.handle, sequence.index, mode, reason, pages)
             )
             return
         group.cached_tokens = cached
@@ -147,11 +137,23 @@ class SchedulerState:
         sequence.group.decoding += 1
         sequence.group.settle(self.now)
 
+    def save(self, sequence: Sequence) -> None:
+        """Copy to host memory, with the next plan, what ``sequence`` has on the device."""
+        self.count_swapped(sequence, self.memory.save(sequence, self.swap_out))
+
+    def count_swapped(self, sequence: Sequence, pages: int) -> None:
+        """So many pages of ``sequence`` are copied, out or in."""
+        size = pages * self.config.page_bytes
+        sequence.group.book.swapped_bytes += size
+        self.totals.swapped_bytes += size
+
     def put_back(self, sequence: Sequence) -> None:
         """From running to waiting: its slots and pages are free at once."""
         if sequence.joined:
             self._part(sequence)
-            sequence.state = SequenceState.PREEMPTED
+            swapped = bool(sequence.host)
+            sequence.state = SequenceState.SWAPPED if swapped else SequenceState.PREEMPTED
+            self.totals.swapped += swapped
         self._unseat(sequence)
         self.waiting.add(sequence)
         self.put_backs += 1
@@ -211,12 +213,16 @@ class SchedulerState:
         return Stats(
             running=totals.running,
             waiting=self.num_waiting,
+            swapped=totals.swapped,
             pages=self.memory.pool.counts,
+            host_pages=self.memory.host.counts,
             finished_total=totals.finished,
             cancelled_total=totals.cancelled,
             failed_total=totals.failed,
+            preemptions_swap=totals.preemptions_swap,
             preemptions_recompute=totals.preemptions_recompute,
             recomputed_tokens=totals.recomputed_tokens,
+            swapped_bytes=totals.swapped_bytes,
             prefix_queries=totals.prefix_queries,
             prefix_hits=totals.prefix_hits,
             prompt_tokens=totals.prompt_tokens,
@@ -237,6 +243,8 @@ class SchedulerState:
             if sequence.joined:
                 self._part(sequence)
             self._unseat(sequence)
+        self.totals.swapped -= sequence.state is SequenceState.SWAPPED
+        self.memory.discard(sequence)
         sequence.state = SequenceState.ENDED
 
     def _seat(self, sequence: Sequence, slot: int) -> None:

@@ -45,7 +45,7 @@ def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) 
         if plan is not None:
             result = runner.execute(plan)
             executed = perf_counter()
-            scheduler.commit(plan, result, clock())
+            scheduler.commit(plan, result, clock(), runner.phases)
             phases |= runner.phases
             phases["commit"] = perf_counter() - executed
             phases["send"] = sent

@@ -87,18 +87,21 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
         max_model_len=shape.max_model_len,
         page_size=shape.page_size,
         num_pages=shape.num_pages,
-        num_host_pages=0,
+        num_host_pages=shape.num_host_pages,
         max_num_seqs=shape.max_num_seqs,
         max_num_batched_tokens=shape.max_num_batched_tokens,
         eos_ids=tuple(sorted(loaded.spec.eos_ids)),
         notes=shape.notes,
     )
     free = loaded.spec.rope.longest_free_prompt
-    return Engine(ready, build_scheduler(config, ready, free), runner)
+    return Engine(ready, build_scheduler(config, ready, free, shape.page_bytes), runner)
 
 
 def build_scheduler(
-    config: EngineConfig, ready: Ready, longest_free_prompt: int | None = None
+    config: EngineConfig,
+    ready: Ready,
+    longest_free_prompt: int | None = None,
+    page_bytes: int = 0,
 ) -> Scheduler:
     """The scheduler for an engine of this shape; prefixes are keyed anew in every process.
 
@@ -114,6 +117,10 @@ def build_scheduler(
             max_queue=config.max_queue,
             eos_ids=frozenset(ready.eos_ids),
             prefix_cache=config.prefix_cache,
+            preemption_policy=config.preemption_policy,
+            preemption_mode=config.preemption_mode,
+            num_host_pages=ready.num_host_pages,
+            page_bytes=page_bytes,
             longest_free_prompt=longest_free_prompt,
         ),
         key=secrets.token_bytes(32),

@@ -30,6 +30,10 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
     max_queue: int = 1024
+    preemption_policy: str = "length"  # or "arrival", "cost"
+    preemption_mode: str = "auto"  # or "swap", "recompute"
+    swap_space: int | None = None
+    num_host_pages: int | None = None  # instead of swap_space
 
 
 class Submit(Struct, tag="submit", frozen=True):
@@ -84,7 +88,7 @@ class Ready(Struct, tag="ready", frozen=True, kw_only=True):
 class Step(Struct, tag="step", frozen=True):
     """Events and counters after one step.
 
-    ``phases`` in seconds: plan, build, execute, sample, commit.
+    ``phases`` in seconds: plan, build, execute, sample, commit, and swap when pages were copied.
     """
 
     events: StepEvents

@@ -15,6 +15,7 @@ from pagedd.engine.messages import EngineConfig
 from pagedd.errors import UsageError
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch
+from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.runner import Runner
 from pagedd.runtime.sampler import Draws, Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
@@ -25,6 +26,10 @@ GIB = 1024**3
 # more than 4 GiB unless asked for.
 CPU_KV_SHARE = 0.25
 CPU_KV_LIMIT = 4 * GIB
+# Swap space that nobody asked for: of what is free, and of what swapped sequences may need.
+SWAP_LIMIT = GIB
+SWAP_SHARE = 0.25
+SWAP_POOLS = 4
 PAGE_SIZE = {"cpu": 32, "cuda": 16}
 # On the CPU a step of 256 rows takes as long as three steps of 32: running streams barely notice.
 BATCHED_TOKENS = {"cpu": 256, "cuda": 8192}
@@ -35,7 +40,9 @@ class EngineShape:
     """What was decided about sizes; ``notes`` are sentences for the log."""
 
     num_pages: int
+    num_host_pages: int
     page_size: int
+    page_bytes: int
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -55,7 +62,7 @@ def build_runner(
     """Size the cache, allocate it and run one worst-case step.
 
     Raises UsageError when what was asked for cannot be: more context than the model was made for,
-    or less memory than one page.
+    less memory than one page, or more swap space than there is.
     """
     share_cores(loaded.backend, config.threads)
     device = loaded.device
@@ -72,15 +79,21 @@ def build_runner(
     max_model_len = min(wanted, num_pages * page_size)
     if max_model_len < 2:
         raise UsageError("the cache has room for 1 token: a prompt and its answer need 2")
+    num_host_pages = _host_pages(config, loaded, num_pages, size)
     shape = EngineShape(
         num_pages=num_pages,
+        num_host_pages=num_host_pages,
         page_size=page_size,
+        page_bytes=size,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=budget,
         max_model_len=max_model_len,
         device=str(device),
         dtype=str(loaded.spec.dtype).removeprefix("torch."),
-        notes=_notes(loaded, num_pages, page_size, size, max_model_len, wanted),
+        notes=(
+            *_notes(loaded, num_pages, page_size, size, max_model_len, wanted),
+            f"swap space: {num_host_pages:,} pages, {num_host_pages * size / GIB:.2f} GiB",
+        ),
     )
     progress("pages", 0.0)
     runner = _runner(config, loaded, shape)
@@ -123,6 +136,22 @@ def _check_room(flag: str, wanted: int, free: int) -> None:
         raise UsageError(f"{flag} {wanted:,} bytes is more than the {free:,} bytes that are free")
 
 
+def _host_pages(config: EngineConfig, loaded: LoadedModel, num_pages: int, size: int) -> int:
+    """Pages of swap space. What a cache on the CPU is going to take is not free any more."""
+    free = psutil.virtual_memory().available
+    if loaded.device.type == "cpu":
+        free = max(free - num_pages * size, 0)
+    if config.preemption_mode == "recompute":
+        return 0
+    asked, flag = config.swap_space, "--swap-space"
+    if config.num_host_pages is not None:
+        asked, flag = config.num_host_pages * size, "--num-host-pages"
+    if asked is None:
+        return min(int(min(free * SWAP_SHARE, SWAP_LIMIT)) // size, SWAP_POOLS * num_pages)
+    _check_room(flag, asked, free)
+    return asked // size
+
+
 def _notes(
     loaded: LoadedModel, num_pages: int, page_size: int, size: int, max_len: int, wanted: int
 ) -> tuple[str, ...]:
@@ -143,6 +172,7 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
     spec, device = loaded.spec, loaded.device
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
     cache = torch.zeros(dims, dtype=spec.dtype, device=device)
+    host_cache = HostCache(cache, shape.num_host_pages)
     batch = Batch(
         max_num_seqs=shape.max_num_seqs,
         max_tokens=shape.max_num_batched_tokens,
@@ -158,7 +188,7 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
     )
     backend = loaded.backend
     draws: Draws = backend if isinstance(backend, Draws) else TorchDraws()
-    return Runner(loaded, cache, batch, Sampler(rows, draws))
+    return Runner(loaded, cache, host_cache, batch, Sampler(rows, draws))
 
 
 def _warm_up(runner: Runner, shape: EngineShape) -> None:
@@ -168,5 +198,5 @@ def _warm_up(runner: Runner, shape: EngineShape) -> None:
     params = SamplingParams(max_tokens=1, temperature=0.0)
     join = Join(0, 0, 0, (0,) * length, length, params, pages)
     chunks = (Chunk(0, 0, length, (0,)),)
-    runner.execute(StepPlan(0, (), (), (join,), (), chunks))
-    runner.execute(StepPlan(0, (0,), (), (), (), (Chunk(0, 0, 1, ()),)))
+    runner.execute(StepPlan(0, (), (), (), (), (join,), (), chunks))
+    runner.execute(StepPlan(0, (), (), (), (0,), (), (), (Chunk(0, 0, 1, ()),)))

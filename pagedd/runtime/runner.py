@@ -11,6 +11,7 @@ from torch import Tensor
 from pagedd.core.plan import Chunk, StepPlan, StepResult
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch
+from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.sampler import Sampler
 
 
@@ -18,20 +19,46 @@ class Runner:
     """Owns the KV cache, the persistent batch and the sampler of one model.
 
     ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype.
-    ``phases`` holds the seconds that the last step spent in build, execute and sample.
+    ``phases`` holds the seconds that the last step spent in build, execute and sample, and in swap
+    when it copied pages to host memory or back.
     """
 
-    def __init__(self, loaded: LoadedModel, cache: Tensor, batch: Batch, sampler: Sampler) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        cache: Tensor,
+        host_cache: HostCache,
+        batch: Batch,
+        sampler: Sampler,
+    ) -> None:
         self.model = loaded.model
         self.backend = loaded.backend
         self.cache = cache
+        self.host_cache = host_cache
         self.batch = batch
         self.sampler = sampler
         self.phases: dict[str, float] = {}
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
-        """Leave, copy, join, grow, compute, sample: in the order of the plan's fields."""
+        """Swap, copy, leave, join, grow, compute, sample: in the order of the plan's fields."""
+        self._copy(plan)
+        result = self._compute(plan)
+        swapped = self.host_cache.take_seconds()
+        if swapped is not None:
+            self.phases["swap"] = swapped
+        return result
+
+    def _copy(self, plan: StepPlan) -> None:
+        if plan.swap_out:
+            self.host_cache.swap_out(plan.swap_out)
+        if plan.copies:
+            pairs = torch.tensor(plan.copies, dtype=torch.int64, device=self.cache.device)
+            self.backend.page_copy(self.cache, pairs)
+        if plan.swap_in:
+            self.host_cache.swap_in(plan.swap_in)
+
+    def _compute(self, plan: StepPlan) -> StepResult:
         began = perf_counter()
         self._rearrange(plan)
         inputs = self.batch.build(plan.chunks)
@@ -57,9 +84,6 @@ class Runner:
     def _rearrange(self, plan: StepPlan) -> None:
         for slot in plan.leave:
             self.sampler.leave(slot)
-        if plan.copies:
-            pairs = torch.tensor(plan.copies, dtype=torch.int64, device=self.cache.device)
-            self.backend.page_copy(self.cache, pairs)
         for join in plan.join:
             self.batch.join(join)
             self.sampler.join(join)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct
 
+from pagedd.core.events import HostPageCounts as CoreHostPageCounts
 from pagedd.core.events import PageCounts as CorePageCounts
 from pagedd.core.events import Stats
 from pagedd.engine.messages import Ready, Step
@@ -28,7 +29,10 @@ State = Literal["loading", "ready", "stalled", "failed", "draining"]
 RATE_WINDOW_S = 5.0
 STEP_WINDOW_S = 1.0
 
-_NO_STATS = Stats(0, 0, CorePageCounts(0, 0, 0, 0, 0), 0, 0, 0, 0, 0, 0, 0, 0, 0)
+_NOW = ("running", "waiting", "swapped", "pages", "host_pages")  # the others are totals
+_NO_PAGES = CorePageCounts(0, 0, 0, 0, 0)
+_NO_HOST_PAGES = CoreHostPageCounts(0, 0, 0, 0)
+_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -67,7 +71,8 @@ class StatusBoard:
         """A new engine: its pages are free, its counters start at zero."""
         self._ready = ready
         pages = CorePageCounts(ready.num_pages, ready.num_pages, 0, 0, 0)
-        self._stats = _NO_STATS._replace(pages=pages)
+        host = CoreHostPageCounts(ready.num_host_pages, ready.num_host_pages, 0, 0)
+        self._stats = _NO_STATS._replace(pages=pages, host_pages=host)
 
     def engine_lost(self, open_requests: int) -> None:
         """The engine died with so many requests open."""
@@ -75,7 +80,7 @@ class StatusBoard:
         totals = {
             name: getattr(before, name) + getattr(stats, name)
             for name in Stats._fields
-            if name not in ("running", "waiting", "pages")
+            if name not in _NOW
         }
         self._before = before._replace(**totals)
         self._stats = _NO_STATS
@@ -112,18 +117,19 @@ class StatusBoard:
             requests=RequestCounts(
                 running=stats.running,
                 waiting=stats.waiting,
-                swapped=0,
+                swapped=stats.swapped,
                 finished_total=before.finished_total + stats.finished_total,
                 cancelled_total=before.cancelled_total + stats.cancelled_total,
                 failed_total=before.failed_total + stats.failed_total + self._lost,
             ),
             pages=PageCounts(*stats.pages),
-            host_pages=HostPageCounts(0, 0, 0, 0),
+            host_pages=HostPageCounts(*stats.host_pages),
             preemptions=PreemptionCounts(
-                0, before.preemptions_recompute + stats.preemptions_recompute
+                before.preemptions_swap + stats.preemptions_swap,
+                before.preemptions_recompute + stats.preemptions_recompute,
             ),
             recomputed_tokens=before.recomputed_tokens + stats.recomputed_tokens,
-            swapped_bytes=0,
+            swapped_bytes=before.swapped_bytes + stats.swapped_bytes,
             prefix=PrefixCounts(
                 before.prefix_queries + stats.prefix_queries,
                 before.prefix_hits + stats.prefix_hits,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pagedd.core.plan import Chunk, Join, Sampled, StepPlan, StepResult
+from pagedd.core.plan import Chunk, Copy, Join, Sampled, StepPlan, StepResult
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import SchedulerConfig
 
@@ -57,6 +57,7 @@ class SymbolicRunner:
         self.page_size = config.page_size
         self.max_num_batched_tokens = config.max_num_batched_tokens
         self.cells: list[list[int]] = [[0] * config.page_size for _ in range(config.num_pages)]
+        self.host: list[list[int]] = [[0] * config.page_size for _ in range(config.num_host_pages)]
         self.rows: list[Row | None] = [None] * config.max_num_seqs
         self.step = 0
 
@@ -65,10 +66,13 @@ class SymbolicRunner:
         self.step += 1
         assert plan.chunks, "a plan without work"
         assert plan.num_tokens <= self.max_num_batched_tokens
+        self._move(plan.swap_out, self.cells, self.host)
+        assert not {copy.dst for copy in plan.copies} & {copy.src for copy in plan.copies}
+        self._move(plan.copies, self.cells, self.cells)
+        self._move(plan.swap_in, self.host, self.cells)
         for slot in plan.leave:
             assert self.rows[slot] is not None, "an empty slot was left"
             self.rows[slot] = None
-        self._copy(plan)
         for join in plan.join:
             self._join(join)
         for slot, logical, page in plan.grow:
@@ -87,14 +91,14 @@ class SymbolicRunner:
         assert row is not None, f"slot {slot} is empty"
         return row
 
-    def _copy(self, plan: StepPlan) -> None:
+    def _move(
+        self, copies: tuple[Copy, ...], sources: list[list[int]], targets: list[list[int]]
+    ) -> None:
         """All at once, as a device does: a copy that reads another's target finds old content."""
-        contents = [self.cells[copy.src][:] for copy in plan.copies]
-        targets = {copy.dst for copy in plan.copies}
-        assert len(targets) == len(plan.copies)
-        assert not targets & {copy.src for copy in plan.copies}
-        for copy, content in zip(plan.copies, contents, strict=True):
-            self.cells[copy.dst] = content
+        contents = [sources[copy.src][:] for copy in copies]
+        assert len({copy.dst for copy in copies}) == len(copies)
+        for copy, content in zip(copies, contents, strict=True):
+            targets[copy.dst] = content
 
     def _join(self, join: Join) -> None:
         assert self.rows[join.slot] is None, f"slot {join.slot} is taken"

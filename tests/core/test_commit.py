@@ -181,4 +181,4 @@ def test_plans_and_commits_alternate() -> None:
     with pytest.raises(AssertionError, match="not committed"):
         world.scheduler.plan(0.0)
     with pytest.raises(AssertionError, match="committed once"):
-        world.scheduler.commit(StepPlan(0, (), (), (), (), ()), StepResult(()), 0.0)
+        world.scheduler.commit(StepPlan(0, (), (), (), (), (), (), ()), StepResult(()), 0.0)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pagedd.core.policies import latest_arrival
-from pagedd.core.sequence import Sequence
+from pagedd.core.policies import POLICIES
 from tests.core.world import World, config
 
 BASES = ((1, 2, 3, 4, 5, 6) * 8, (1, 2, 3, 4, 9, 8) * 8, (7, 0, 7) * 16)
@@ -23,11 +24,6 @@ class Digits:
         return digit
 
 
-def least_generated(sequence: Sequence) -> tuple[float, ...]:
-    """A policy whose order changes from step to step, unlike that of arrival."""
-    return (-sequence.priority, sequence.num_generated, -sequence.order[1], -sequence.index)
-
-
 def world_of(value: bytes) -> World:
     digits = Digits(value)
     page_size = digits.below(5) + 1
@@ -40,8 +36,21 @@ def world_of(value: bytes) -> World:
         watermark=(0.01, 0.0, 0.25)[digits.below(3)],
         max_model_len=(64, 20, 9)[digits.below(3)],
         max_queue=(64, 3)[digits.below(2)],
+        preemption_policy=sorted(POLICIES)[digits.below(len(POLICIES))],
     )
-    return World(limits, (latest_arrival, least_generated)[digits.below(2)])
+    return World(limits)
+
+
+def swap_world_of(value: bytes, mode: bytes) -> World:
+    """The same with swap space; a page costs so much that ``auto`` goes either way."""
+    digits, world = Digits(mode), world_of(value)
+    limits = replace(
+        world.config,
+        num_host_pages=(3, 1, 2, 8, 100)[digits.below(5)],
+        preemption_mode=("swap", "auto")[digits.below(2)],
+        page_bytes=world.config.page_size * 1_500_000,
+    )
+    return World(limits)
 
 
 def act(world: World, value: bytes) -> None:
@@ -90,7 +99,8 @@ def finish(world: World) -> None:
     )
     world.run(limit=20 + 3 * work)
     choices = sum(s.request.params.n for s in world.stories.values())
-    assert world.scheduler.stats().preemptions_recompute <= 10 * choices
+    stats = world.scheduler.stats()
+    assert stats.preemptions_recompute + stats.preemptions_swap <= 10 * choices
 
 
 @settings(
@@ -123,6 +133,27 @@ def finish(world: World) -> None:
 )
 def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[bytes]) -> None:
     world = world_of(limits)
+    for value in happenings:
+        act(world, value)
+    finish(world)
+
+
+@settings(
+    max_examples=2000,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    limits=st.binary(min_size=5, max_size=5),
+    mode=st.binary(min_size=1, max_size=1),
+    happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
+)
+def test_swapping_changes_nothing_for_anybody(
+    limits: bytes, mode: bytes, happenings: list[bytes]
+) -> None:
+    world = swap_world_of(limits, mode)
     for value in happenings:
         act(world, value)
     finish(world)

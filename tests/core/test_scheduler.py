@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pagedd.core.policies import POLICIES, most_protected_first
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler
-from pagedd.core.sequence import Group, Sequence
-from tests.core.test_histories import least_generated
 from tests.core.world import World, config
 
 
@@ -192,19 +189,6 @@ def test_running_prefills_are_counted_before_another_is_admitted() -> None:
     assert world.stories[second].started is None
     world.run()
     assert world.scheduler.stats().preemptions_recompute == 0
-
-
-def test_the_head_stays_whatever_the_policy_says() -> None:
-    def sequence(arrival: int, drawn: int) -> Sequence:
-        request = Request(arrival, (1,), SamplingParams(max_tokens=9))
-        made = Group(request, arrival, 0.0, frozenset(), 99).sequences[0]
-        made.tokens += [2] * drawn
-        return made
-
-    head, middle, last = sequence(0, 0), sequence(1, 3), sequence(2, 1)
-    by_arrival = most_protected_first([head, middle, last], POLICIES["arrival"])
-    assert by_arrival == [head, middle, last]
-    assert most_protected_first([head, last, middle], least_generated) == [head, middle, last]
 
 
 def test_snapshot_shows_every_page_and_sequence() -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pagedd.core.events import Failed, Finished, StepEvents, Token
+from pagedd.core.events import Failed, Finished, Preempted, Resumed, StepEvents, Token
 from pagedd.core.plan import StepPlan
-from pagedd.core.policies import POLICIES, Policy
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from tests.core.symbolic import EOS, SymbolicRunner, run_alone
@@ -24,6 +23,7 @@ def config(**changes: object) -> SchedulerConfig:
         "max_model_len": 64,
         "max_queue": 64,
         "eos_ids": EOS,
+        "preemption_policy": "arrival",
     }
     return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
 
@@ -62,16 +62,16 @@ class Story:
 class World:
     """Runs histories; after each change it audits, after each event it checks the story."""
 
-    def __init__(
-        self, settings: SchedulerConfig, policy: Policy = POLICIES["arrival"], audit: bool = True
-    ) -> None:
+    def __init__(self, settings: SchedulerConfig, audit: bool = True) -> None:
         self.config = settings
-        self.scheduler = Scheduler(settings, key=b"key", policy=policy)
+        self.scheduler = Scheduler(settings, key=b"key")
         self.runner = SymbolicRunner(settings)
         self.stories: dict[int, Story] = {}
         self.now = 100.0
         self.steps = 0
         self.plans: list[StepPlan] = []
+        self.preempted: list[Preempted] = []
+        self.resumed: list[Resumed] = []
         self._audit = audit
 
     def submit(self, prompt: object, priority: int = 0, salt: bytes = b"", **params: object) -> int:
@@ -143,7 +143,15 @@ class World:
         assert ends == len(self.stories)
         tokens = sum(len(drawn) for s in self.stories.values() for drawn in s.tokens.values())
         assert stats.generated_tokens == tokens
-        assert stats.preemptions_recompute == sum(s.preemptions for s in self.stories.values())
+        preemptions = stats.preemptions_swap + stats.preemptions_recompute
+        assert preemptions == sum(s.preemptions for s in self.stories.values())
+        assert stats.swapped == 0
+        assert stats.host_pages.free == stats.host_pages.total
+        moved = sum(len(plan.swap_out) + len(plan.swap_in) for plan in self.plans)
+        assert stats.swapped_bytes == moved * self.config.page_bytes
+        ledgers = [s.finished.ledger.swapped_bytes for s in self.stories.values() if s.finished]
+        if not stats.failed_total:
+            assert sum(ledgers) == stats.swapped_bytes
         hits = sum(s.cached_tokens for s in self.stories.values())
         assert stats.prefix_hits == hits
 
@@ -176,6 +184,8 @@ class World:
             story.cached_tokens = started.cached_tokens
             assert started.cached_tokens < len(story.request.prompt)
             assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
+        self.preempted += events.preempted
+        self.resumed += events.resumed
         for preempted in events.preempted:
             story = self.stories[preempted.handle]
             assert story.started is not None

@@ -44,6 +44,10 @@ class Bench:
                 max_queue=self.config.max_queue,
                 eos_ids=frozenset(self.loaded.spec.eos_ids),
                 prefix_cache=prefix_cache,
+                preemption_policy=self.config.preemption_policy,
+                preemption_mode=self.config.preemption_mode,
+                num_host_pages=self.shape.num_host_pages,
+                page_bytes=self.shape.page_bytes,
                 longest_free_prompt=self.loaded.spec.rope.longest_free_prompt,
             ),
             key=b"tests",
@@ -63,7 +67,8 @@ class Bench:
             now += 0.01
             plan = self.scheduler.plan(now)
             assert plan is not None
-            self.scheduler.commit(plan, self.runner.execute(plan), now)
+            result = self.runner.execute(plan)
+            self.scheduler.commit(plan, result, now, self.runner.phases)
             self.scheduler.audit()
             self._read(self.scheduler.take_events(), first, outcomes)
         return outcomes

@@ -1,0 +1,52 @@
+"""What the status says of swapping, over the lives of several engines."""
+
+from __future__ import annotations
+
+from pagedd.core.events import HostPageCounts, StepEvents
+from pagedd.engine.messages import Ready, Step
+from pagedd.protocol import HostPageCounts as ShownHostPages
+from pagedd.protocol import PreemptionCounts
+from pagedd.server.status import Facts, StatusBoard
+from tests.engine.parts import NO_STATS
+
+FACTS = Facts(state="ready", reason=None, engine_pid=1, connections=0, endpoints=())
+READY = Ready(
+    model="m",
+    text_dir="",
+    device="cpu",
+    dtype="float32",
+    vocab_size=8,
+    max_model_len=64,
+    page_size=4,
+    num_pages=10,
+    num_host_pages=6,
+    max_num_seqs=2,
+    max_num_batched_tokens=8,
+    eos_ids=(0,),
+    notes=(),
+)
+
+
+def test_swapping_shows_and_its_totals_outlive_an_engine() -> None:
+    board = StatusBoard("0", "boot", "m", clock=lambda: 1.0)
+    board.engine_ready(READY)
+    assert board.status(FACTS).host_pages == ShownHostPages(6, 6, 0, 0)
+    stats = NO_STATS._replace(
+        swapped=2,
+        host_pages=HostPageCounts(6, 2, 4, 0),
+        preemptions_swap=3,
+        preemptions_recompute=1,
+        swapped_bytes=500,
+    )
+    board.step(Step(StepEvents(), stats, {}))
+    status = board.status(FACTS)
+    assert status.requests.swapped == 2
+    assert status.host_pages == ShownHostPages(6, 2, 4, 0)
+    assert status.preemptions == PreemptionCounts(3, 1)
+    assert status.swapped_bytes == 500
+    board.engine_lost(0)
+    board.engine_ready(READY)
+    board.step(Step(StepEvents(), NO_STATS._replace(preemptions_swap=1, swapped_bytes=20), {}))
+    status = board.status(FACTS)
+    assert (status.requests.swapped, status.preemptions) == (0, PreemptionCounts(4, 1))
+    assert status.swapped_bytes == 520
