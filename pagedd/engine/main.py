@@ -73,7 +73,7 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     from pagedd.runtime.build import build_runner
     from pagedd.text.prepare import prepare
 
-    files = resolve(config.model)
+    files = resolve(config.model, need_weights=config.load_format != "dummy")
     progress("tokenizer", 0.0)
     text_dir = prepare(files)
     loaded = load_model(config, progress)

@@ -1,0 +1,21 @@
+"""The engine's composition, with a real tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pagedd.engine.main import build_engine
+from pagedd.engine.messages import EngineConfig
+from pagedd.errors import ModelError
+from tests.tiny.models import build
+
+
+def test_random_weights_need_no_weights_in_the_folder(tmp_path: Path) -> None:
+    folder = build("llama", tmp_path / "llama")
+    (folder / "model.safetensors").unlink()
+    config = EngineConfig(model=str(folder), load_format="dummy", num_pages=4, page_size=4)
+    assert build_engine(config, lambda phase, fraction: None).ready.num_pages == 4
+    with pytest.raises(ModelError, match="holds no"):
+        build_engine(EngineConfig(model=str(folder)), lambda phase, fraction: None)
