@@ -1,8 +1,7 @@
 """The daemon process: sockets, sessions and the engine's supervisor, from start to end.
 
-Signals: SIGTERM or one SIGINT drains, a second of them ends the requests at once and exits with
-130, a third leaves without a word to the clients; SIGHUP says what cannot be reloaded; SIGUSR1
-writes the status to the log.
+Signals: SIGTERM or one SIGINT drains, a second of them ends the requests at once and makes the exit
+code 130; SIGHUP says what cannot be reloaded; SIGUSR1 writes the status to the log.
 """
 
 from __future__ import annotations
@@ -127,6 +126,7 @@ class Daemon:
         self._stop = anyio.Event()
         self._patience = anyio.CancelScope()  # of the drain
         self._engine_scope = anyio.CancelScope()
+        self._engine_ended = anyio.Event()
         self._failure: PageddError | None = None
         self._exit_code = 0
         self._been_ready = False
@@ -162,7 +162,7 @@ class Daemon:
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
         async with anyio.create_task_group() as tasks:
-            await tasks.start(self._watch_signals, tasks.cancel_scope)
+            await tasks.start(self._watch_signals)
             await self._listener.start(sockets)
             tasks.start_soon(self._supervise)
             await self._stop.wait()
@@ -177,6 +177,8 @@ class Daemon:
             except PageddError as error:
                 self._failure = error
                 self._stop.set()
+            finally:
+                self._engine_ended.set()
 
     async def _drain(self) -> None:
         """Let running requests finish, end the others, close the connections and the engine."""
@@ -190,29 +192,30 @@ class Daemon:
         with anyio.move_on_after(FLUSH_S):
             await self._listener.flush()
         await self._listener.close()
+        await self._engine_ended.wait()  # signals are watched for as long as anything is left
 
     async def _watch_signals(
-        self,
-        scope: anyio.CancelScope,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-        with anyio.open_signal_receiver(*watched) as signals:
-            task_status.started()
-            async for received in signals:
-                if received == signal.SIGHUP:
-                    logger.info("SIGHUP: no setting can be reloaded yet; restart the daemon")
-                elif received == signal.SIGUSR1:
-                    logger.info("status: %s", msgspec.json.encode(self.status(None)).decode())
-                elif self._patience.cancel_called and self._exit_code == INTERRUPTED:
-                    scope.cancel()
-                elif self._stop.is_set():
-                    self._exit_code = INTERRUPTED
-                    self._patience.cancel()
-                else:
-                    logger.info("%s: shutting down", received.name)
-                    self._stop.set()
+        try:
+            with anyio.open_signal_receiver(*watched) as signals:
+                task_status.started()
+                async for received in signals:
+                    if received == signal.SIGHUP:
+                        logger.info("SIGHUP: no setting can be reloaded yet; restart the daemon")
+                    elif received == signal.SIGUSR1:
+                        logger.info("status: %s", msgspec.json.encode(self.status(None)).decode())
+                    elif self._stop.is_set():
+                        self._exit_code = INTERRUPTED
+                        self._patience.cancel()
+                    else:
+                        logger.info("%s: shutting down", received.name)
+                        self._stop.set()
+        finally:
+            # What is left is to remove files and exit: no signal can make that shorter.
+            for ending in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(ending, signal.SIG_IGN)
 
     def _on_loading(self, phase: str, fraction: float) -> None:
         logger.debug("loading: %s %.0f%%", phase, 100 * fraction)

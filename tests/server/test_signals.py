@@ -134,6 +134,19 @@ def test_the_engine_is_out_of_reach_of_the_terminals_signals(start: Start) -> No
     assert os.getpgid(engine) == os.getsid(engine) == engine
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_heard_to_the_end(start: Start, number: int) -> None:
+    """An engine that loads is given time; the default action would leave it and the files."""
+    daemon = start(wait=False, engine={"load_s": 1000.0})
+    until(lambda: Path(daemon.settings.socket).exists(), "the socket")
+    engine = until(lambda: daemon.status()["engine_pid"], "an engine")
+    daemon.signal(number)
+    until(lambda: daemon.signal(number) or not alive(engine), "the engine's end")
+    code, errors = daemon.end()
+    assert (code, "Traceback" in errors) == (130, False)
+    gone(daemon, engine)
+
+
 def test_ctrl_c_in_the_terminal_drains_although_the_engine_gets_it_too(start: Start) -> None:
     daemon = start(engine={"step_s": 0.005})
     with daemon.client() as client:
