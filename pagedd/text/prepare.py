@@ -7,6 +7,7 @@ so a reader sees all of it or nothing, whoever else prepares the same model.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -120,14 +121,15 @@ def _intact(entry: Path) -> bool:
 
 
 def _put(fresh: Path, entry: Path) -> None:
-    """Rename ``fresh`` to ``entry``; what lies there is kept if intact, else put aside first."""
-    while not _intact(entry):
-        try:
-            fresh.rename(entry)
-        except OSError:
-            if not entry.exists():
-                raise
+    """Rename ``fresh`` to ``entry``, unless another process has put an intact one there."""
+    folder = os.open(entry.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # one at a time looks, puts aside and renames
+        if not _intact(entry):
             _remove_damaged(entry)
+            fresh.rename(entry)
+    finally:
+        os.close(folder)
 
 
 def _remove_damaged(entry: Path) -> None:
@@ -135,6 +137,6 @@ def _remove_damaged(entry: Path) -> None:
     try:
         os.rename(entry, aside / "entry")
     except FileNotFoundError:
-        pass  # someone else was faster
+        pass  # there was none
     finally:
         shutil.rmtree(aside, ignore_errors=True)
