@@ -17,10 +17,14 @@ WEIGHT = 0.25  # of the latest measurement in the average
 
 
 class Choice(NamedTuple):
-    """How to preempt a sequence, and why so: a part of a sentence."""
+    """How to preempt a sequence, why so, and what was weighed: see ``events.Preempted``."""
 
-    mode: str  # "swap" or "recompute"
+    mode: str
     reason: str
+    swap_s: float
+    recompute_s: float
+    host_needed: int
+    host_available: int
 
 
 class Costs:
@@ -78,22 +82,17 @@ class Costs:
 
     def choose(self, sequence: Sequence) -> Choice:
         """Which way is allowed, possible and quicker."""
-        if self._mode == "recompute":
-            return Choice("recompute", "it is to be computed again, as configured")
         host = self._memory.host
-        if not host.refs:
-            return Choice("recompute", "it is to be computed again: there is no swap space")
-        short = self._memory.in_host(sequence).count(None)
-        if short > host.available:
-            return Choice(
-                "recompute",
-                f"it is to be computed again: the swap space is full ({host.available} of "
-                f"{len(host.refs)} pages free, {short} needed)",
-            )
-        if self._mode == "swap":
-            return Choice("swap", "it is swapped out, as configured")
+        needed = self._memory.in_host(sequence).count(None) if host.refs else 0
         swap, recompute = self.swap(sequence), self.recompute(sequence)
-        estimates = f"estimated {swap * 1e3:.1f} ms to swap, {recompute * 1e3:.1f} ms to recompute"
-        if swap <= recompute:
-            return Choice("swap", f"it is swapped out: {estimates}")
-        return Choice("recompute", f"it is to be computed again: {estimates}")
+        if self._mode == "recompute":
+            mode, reason = "recompute", "configured"
+        elif not host.refs:
+            mode, reason = "recompute", "no_swap_space"
+        elif needed > host.available:
+            mode, reason = "recompute", "swap_space_full"
+        elif self._mode == "swap":
+            mode, reason = "swap", "configured"
+        else:
+            mode, reason = ("swap" if swap <= recompute else "recompute"), "estimate"
+        return Choice(mode, reason, swap, recompute, needed, host.available)

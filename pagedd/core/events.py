@@ -6,10 +6,12 @@ Times are milliseconds. ``choice`` is the one (0 ≤ choice < n) that the event 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from pagedd.core.plan import TokenLogprobs
+
+MAX_HOLDERS = 8  # that a Waiting names
 
 
 class Accepted(NamedTuple):
@@ -18,27 +20,96 @@ class Accepted(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The request's first chunk was scheduled."""
+    """The request was admitted: its first chunk was scheduled."""
 
     handle: int
     cached_tokens: int
     queued_ms: float
+    pages: int  # that it holds now, found or taken
+
+
+class Reprioritized(NamedTuple):
+    """The request's priority is another now; ``aged`` if only because it waited for long."""
+
+    handle: int
+    before: int
+    priority: int
+    aged: bool
+
+
+class Holder(NamedTuple):
+    """Who holds a part of what somebody waits for. A request before its fork is choice 0."""
+
+    handle: int
+    choice: int
+    priority: int
+    pages: int  # that it names
+    alone: int  # of these, those that nobody else names
+
+
+class Waiting(NamedTuple):
+    """Why a sequence is not in the batch, with the numbers of this moment.
+
+    ``limit`` is the first that it meets: "slots", "pages", "tokens" (the step's budget went to
+    prefills before it) or "turn" (it would fit, but those before it in the queue do not).
+    ``needed``, ``available`` and ``short`` count in that limit's unit; of pages, ``needed``
+    includes ``headroom``, which an admission leaves to those that run.
+    """
+
+    handle: int
+    choice: int
+    limit: str
+    needed: int
+    available: int
+    short: int  # max(needed - available, 0)
+    headroom: int
+    ahead: int  # sequences before it in the queue
+    first: int  # the handle of the first of them, or its own
+    holders: tuple[Holder, ...]  # of slots or pages, who holds most first; at most MAX_HOLDERS
+    others: int  # holders that are not named
 
 
 class Preempted(NamedTuple):
+    """A sequence gave its slot and pages back.
+
+    ``lack``: what the ``taker`` (itself, when all others come first) lacked, "pages" or "slots".
+    ``choice_of_mode``: "configured", "no_swap_space", "swap_space_full" or "estimate". The two
+    estimates are of bringing it back in either way.
+    """
+
     handle: int
     choice: int
     mode: str  # "swap" or "recompute"
-    reason: str  # one sentence
     pages: int
+    policy: str
+    priority: int
+    lack: str
+    taker: int
+    taker_priority: int
+    choice_of_mode: str
+    swap_ms: float
+    recompute_ms: float
+    host_needed: int
+    host_available: int
 
 
 class Resumed(NamedTuple):
+    """A sequence is back in the batch, with ``kept`` of its ``tokens`` still computed."""
+
     handle: int
     choice: int
     mode: str
-    reason: str
     pages: int
+    kept: int
+    tokens: int
+
+
+class Evicted(NamedTuple):
+    """Cached pages whose memory one step gave to somebody else."""
+
+    pages: int  # of the device
+    saved: int  # of these, those that live on in host memory
+    host_pages: int  # of host memory, forgotten
 
 
 class Token(NamedTuple):
@@ -79,6 +150,36 @@ class Finished(NamedTuple):
     ledger: Ledger
 
 
+class Running(NamedTuple):
+    """A sequence in the batch."""
+
+    handle: int
+    choice: int
+    state: str
+    priority: int
+    computed: int  # tokens in the cache
+    tokens: int  # known: prompt and drawn
+    generated: int
+    pages: int
+    shared: int  # of these, those that others name too
+
+
+class Explained(NamedTuple):
+    """The answer to an explain command: where a request is and why, in the order of its choices.
+
+    ``state`` is that of its sequence that is furthest; "" when the request is not known (any more).
+    When it is not the first of the queue, the last of ``waiting`` is what the first waits for.
+    ``eta_ms``: until it begins or goes on, or, when it runs, until it ends; an estimated range.
+    """
+
+    ref: int  # of the command
+    handle: int
+    state: str
+    waiting: tuple[Waiting, ...]
+    running: tuple[Running, ...]
+    eta_ms: tuple[float, float] | None
+
+
 class Failed(NamedTuple):
     """The request ended with an error: ``code`` is a wire code."""
 
@@ -93,25 +194,19 @@ class StepEvents:
     """All that happened in one step or one batch of commands."""
 
     accepted: list[Accepted] = field(default_factory=list)
-    started: list[Started] = field(default_factory=list)
+    reprioritized: list[Reprioritized] = field(default_factory=list)
     preempted: list[Preempted] = field(default_factory=list)
+    evicted: list[Evicted] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
     resumed: list[Resumed] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)  # when what the first waits for changes
     tokens: list[Token] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    explained: list[Explained] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any(
-            (
-                self.accepted,
-                self.started,
-                self.preempted,
-                self.resumed,
-                self.tokens,
-                self.finished,
-                self.failed,
-            )
-        )
+        return any(getattr(self, each.name) for each in fields(self))
 
 
 class PageCounts(NamedTuple):
@@ -152,3 +247,7 @@ class Stats(NamedTuple):
     prefix_hits: int  # tokens found
     prompt_tokens: int
     generated_tokens: int
+    steps: int
+    unused_slots: int  # token slots in held pages that hold no token, now
+    spilled_pages: int  # evicted from the device, and kept in host memory
+    host_hits: int  # tokens found in host memory, of prefix_hits

@@ -13,13 +13,16 @@ from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
 
 
-def preempt(state: SchedulerState, victim: Sequence, reason: str) -> None:
-    """Put ``victim`` back into the queue; nobody hears of one whose first chunk is to come."""
+def preempt(state: SchedulerState, victim: Sequence, taker: Sequence, lack: str) -> None:
+    """Put ``victim`` back into the queue; nobody hears of one whose first chunk is to come.
+
+    ``lack`` is what the ``taker``, which may be the victim itself, found none of.
+    """
     if not victim.joined:
         state.put_back(victim)
         return
-    pages, (mode, choice) = len(victim.table), state.costs.choose(victim)
-    if mode == "swap":
+    pages, choice = len(victim.table), state.costs.choose(victim)
+    if choice.mode == "swap":
         state.save(victim)
         state.totals.preemptions_swap += 1
     else:
@@ -27,20 +30,24 @@ def preempt(state: SchedulerState, victim: Sequence, reason: str) -> None:
     state.put_back(victim)
     victim.preemptions += 1
     victim.group.book.preemptions += 1
-    sentence = f"{reason}; {choice}"
-    state.events.preempted.append(Preempted(victim.handle, victim.index, mode, sentence, pages))
-
-
-def preempt_for_page(state: SchedulerState, victim: Sequence, taker: Sequence) -> None:
-    """``taker`` found no page; ``victim`` may be the same, when all others come first."""
-    if victim is taker:
-        reason = "no page is free, and every sequence that holds some comes first"
-    else:
-        reason = (
-            f"request {taker.handle} (priority {taker.priority}) found no free page, and this "
-            f"sequence (priority {victim.priority}) is the first to give its own"
+    state.events.preempted.append(
+        Preempted(
+            handle=victim.handle,
+            choice=victim.index,
+            mode=choice.mode,
+            pages=pages,
+            policy=state.config.preemption_policy,
+            priority=victim.priority,
+            lack=lack,
+            taker=taker.handle,
+            taker_priority=taker.priority,
+            choice_of_mode=choice.reason,
+            swap_ms=choice.swap_s * 1e3,
+            recompute_ms=choice.recompute_s * 1e3,
+            host_needed=choice.host_needed,
+            host_available=choice.host_available,
         )
-    preempt(state, victim, reason)
+    )
 
 
 def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> bool:
@@ -60,9 +67,5 @@ def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> bool:
     if short > 0:
         return False
     for victim in victims:
-        reason = (
-            f"request {taker.handle} (priority {taker.priority}) is more urgent than this one "
-            f"(priority {victim.priority}), and no slot was free"
-        )
-        preempt(state, victim, reason)
+        preempt(state, victim, taker, "slots")
     return True

@@ -39,3 +39,4 @@ class Request:
     params: SamplingParams
     priority: int = 0
     salt: bytes = b""
+    client: str = ""  # whom --fair-share counts its tokens for

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pagedd.core.draft import Draft
 from pagedd.core.policies import Rank, most_protected_first
-from pagedd.core.preemption import preempt_for_page
+from pagedd.core.preemption import preempt
 from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
 
@@ -85,9 +85,9 @@ def _place(
         upto = sequence.num_computed + length
         while memory.needed(sequence, upto) > memory.pool.available and end > place:
             end -= 1
-            preempt_for_page(state, order[end], sequence)
+            preempt(state, order[end], sequence, "pages")
         if memory.needed(sequence, upto) <= memory.pool.available:
             draft.compute(sequence, length)
         else:
             assert place > 1, "the most urgent sequence does not fit even when alone"
-            preempt_for_page(state, sequence, sequence)
+            preempt(state, sequence, sequence, "pages")

@@ -13,7 +13,7 @@ from pagedd.core import audit
 from pagedd.core.admission import admit_urgent, admit_waiting
 from pagedd.core.config import SchedulerConfig
 from pagedd.core.draft import Draft
-from pagedd.core.events import Accepted, Failed, Stats, StepEvents
+from pagedd.core.events import Accepted, Explained, Failed, Stats, StepEvents
 from pagedd.core.outcome import advance, draw
 from pagedd.core.plan import StepPlan, StepResult
 from pagedd.core.policies import POLICIES, ranking
@@ -68,6 +68,15 @@ class Scheduler:
         """A choice needs no more tokens. Nothing if it has ended."""
         self._command(handle, index, now)
 
+    def reprioritize(self, handle: int, priority: int, now: float) -> None:
+        """Another priority (event ``reprioritized``). Nothing if it is not known."""
+        self._state.now = now
+
+    def explain(self, handle: int, ref: int, now: float) -> None:
+        """Say why a request is where it is (event ``explained``, state "" if it is not known)."""
+        self._state.now = now
+        self._state.events.explained.append(Explained(ref, handle, "", (), (), None))
+
     def plan(self, now: float) -> StepPlan | None:
         """Decide the next step; None exactly when idle. To be committed before the next call."""
         assert self._in_flight is None, "the last plan was not committed"
@@ -84,6 +93,7 @@ class Scheduler:
         state.memory.settle()
         assert not draft.is_empty, "there is work, but nobody can go on"
         self._step += 1
+        state.totals.steps += 1
         self._in_flight = draft.plan()
         return self._in_flight
 
@@ -119,7 +129,7 @@ class Scheduler:
         return events
 
     def stats(self) -> Stats:
-        """The counters, in constant time."""
+        """The counters, in time proportional to the slots."""
         return self._state.stats()
 
     def snapshot(self) -> Snapshot:

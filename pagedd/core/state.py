@@ -37,6 +37,9 @@ class Totals:
     prefix_hits: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    steps: int = 0
+    spilled_pages: int = 0
+    host_hits: int = 0
 
 
 class SchedulerState:
@@ -96,11 +99,15 @@ class SchedulerState:
         group.settle(self.now)
         if resumes:
             self.totals.swapped -= swapped
-            mode, kept = ("swap", "saved") if swapped else ("recompute", "cached")
-            reason = f"there is room again; {cached} of {sequence.num_tokens} tokens were {kept}"
-            pages = len(sequence.table)
             self.events.resumed.append(
-                Resumed(sequence.handle, sequence.index, mode, reason, pages)
+                Resumed(
+                    sequence.handle,
+                    sequence.index,
+                    "swap" if swapped else "recompute",
+                    pages=len(sequence.table),
+                    kept=cached,
+                    tokens=sequence.num_tokens,
+                )
             )
             return
         group.cached_tokens = cached
@@ -109,7 +116,7 @@ class SchedulerState:
             self.totals.prefix_queries += sequence.num_prompt
             self.totals.prefix_hits += cached
         queued = group.book.elapsed_ms(Phase.QUEUED, self.now)
-        self.events.started.append(Started(sequence.handle, cached, queued))
+        self.events.started.append(Started(sequence.handle, cached, queued, len(sequence.table)))
 
     def fork(self, parent: Sequence) -> list[Sequence]:
         """The other choices of a request whose prompt is complete with this step's chunk."""
@@ -208,8 +215,8 @@ class SchedulerState:
         return len(self.groups) - self.totals.running
 
     def stats(self) -> Stats:
-        """The counters, in constant time."""
-        totals = self.totals
+        """The counters, in time proportional to the slots."""
+        totals, size = self.totals, self.config.page_size
         return Stats(
             running=totals.running,
             waiting=self.num_waiting,
@@ -227,6 +234,10 @@ class SchedulerState:
             prefix_hits=totals.prefix_hits,
             prompt_tokens=totals.prompt_tokens,
             generated_tokens=totals.generated_tokens,
+            steps=totals.steps,
+            unused_slots=sum(-each.num_computed % size for each in self.running),
+            spilled_pages=totals.spilled_pages,
+            host_hits=totals.host_hits,
         )
 
     def _dissolve(self, group: Group) -> None:

@@ -13,7 +13,16 @@ from typing import Protocol, assert_never
 from pagedd.core.plan import StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
 from pagedd.engine.link import EngineLink
-from pagedd.engine.messages import CancelRequest, Command, EndChoice, Shutdown, Step, Submit
+from pagedd.engine.messages import (
+    CancelRequest,
+    Command,
+    EndChoice,
+    Explain,
+    Reprioritize,
+    Shutdown,
+    Step,
+    Submit,
+)
 
 Clock = Callable[[], float]  # seconds, monotonic
 
@@ -69,6 +78,10 @@ def _apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
                 scheduler.cancel(handle, now)
             case EndChoice(handle, index):
                 scheduler.end_choice(handle, index, now)
+            case Reprioritize(handle, priority):
+                scheduler.reprioritize(handle, priority, now)
+            case Explain(handle, ref):
+                scheduler.explain(handle, ref, now)
             case Shutdown():
                 return False
             case _:

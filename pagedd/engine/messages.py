@@ -32,6 +32,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     max_queue: int = 1024
     preemption_policy: str = "length"  # or "arrival", "cost"
     preemption_mode: str = "auto"  # or "swap", "recompute"
+    priority_aging: float | None = None  # seconds
+    fair_share: bool = False
     swap_space: int | None = None
     num_host_pages: int | None = None  # instead of swap_space
 
@@ -53,11 +55,25 @@ class EndChoice(Struct, tag="end_choice", frozen=True):
     index: int
 
 
+class Reprioritize(Struct, tag="reprioritize", frozen=True):
+    """Another priority for a request. Answered by ``Reprioritized`` unless it has ended."""
+
+    handle: int
+    priority: int
+
+
+class Explain(Struct, tag="explain", frozen=True):
+    """Why is the request where it is? Always answered by ``Explained`` with this ``ref``."""
+
+    handle: int
+    ref: int
+
+
 class Shutdown(Struct, tag="shutdown", frozen=True):
     """Finish the step and exit with 0."""
 
 
-Command = Submit | CancelRequest | EndChoice | Shutdown
+Command = Submit | CancelRequest | EndChoice | Reprioritize | Explain | Shutdown
 
 
 class Loading(Struct, tag="loading", frozen=True):

@@ -196,10 +196,10 @@ class Hub:
                 request.started(started)
         for preempted in events.preempted:
             if (request := requests.get(preempted.handle)) is not None:
-                request.preempted(preempted)
+                request.preempted(preempted, f"{preempted.lack} were short")
         for resumed in events.resumed:
             if (request := requests.get(resumed.handle)) is not None:
-                request.resumed(resumed)
+                request.resumed(resumed, "there is room again")
         for token in events.tokens:
             request = requests.get(token.handle)
             if request is not None and request.token(token):

@@ -121,13 +121,13 @@ class OpenRequest:
         """Its first chunk is computed."""
         self._put(Started(self.id, event.cached_tokens, event.queued_ms))
 
-    def preempted(self, event: events.Preempted) -> None:
+    def preempted(self, event: events.Preempted, reason: str) -> None:
         """A sequence of it gave way."""
-        self._put(Preempted(self.id, event.mode, event.reason, event.pages))
+        self._put(Preempted(self.id, event.mode, reason, event.pages))
 
-    def resumed(self, event: events.Resumed) -> None:
+    def resumed(self, event: events.Resumed, reason: str) -> None:
         """A sequence of it goes on."""
-        self._put(Resumed(self.id, event.mode, event.reason, event.pages))
+        self._put(Resumed(self.id, event.mode, reason, event.pages))
 
     def token(self, event: events.Token) -> bool:
         """A token of one choice. True when a stop string ends the choice and the engine must know.

@@ -29,10 +29,11 @@ State = Literal["loading", "ready", "stalled", "failed", "draining"]
 RATE_WINDOW_S = 5.0
 STEP_WINDOW_S = 1.0
 
-_NOW = ("running", "waiting", "swapped", "pages", "host_pages")  # the others are totals
+# the others are totals
+_NOW = ("running", "waiting", "swapped", "pages", "host_pages", "unused_slots")
 _NO_PAGES = CorePageCounts(0, 0, 0, 0, 0)
 _NO_HOST_PAGES = CoreHostPageCounts(0, 0, 0, 0)
-_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, *[0] * 15)
 
 
 class Facts(Struct, frozen=True, kw_only=True):

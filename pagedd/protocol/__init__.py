@@ -1,0 +1,137 @@
+"""The wire protocol, version 1, as structs. The manual is ``pagedd-protocol.7``.
+
+This package imports msgspec alone: server, client and dashboard share it. Client frames refuse
+unknown fields; server frames ignore them, so that an old client can talk to a new daemon.
+"""
+
+from __future__ import annotations
+
+from pagedd.protocol.client_frames import (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    MAX_HISTORY,
+    MAX_STOP_LENGTH,
+    MAX_STOP_STRINGS,
+    Cancel,
+    ClientFrame,
+    Explain,
+    Generate,
+    Id,
+    Message,
+    Params,
+    Priority,
+    Reprioritize,
+    StatusRequest,
+    StopString,
+    Subscribe,
+    TokenId,
+    Unsubscribe,
+)
+from pagedd.protocol.records import (
+    Event,
+    Explanation,
+    Holder,
+    Record,
+)
+from pagedd.protocol.server_frames import (
+    Accepted,
+    Choice,
+    Delta,
+    Done,
+    Error,
+    Hello,
+    Ledger,
+    Limits,
+    Logprob,
+    Preempted,
+    Resumed,
+    Started,
+    TopLogprob,
+    Usage,
+)
+from pagedd.protocol.status import (
+    HostPageCounts,
+    PageCounts,
+    PreemptionCounts,
+    PrefixCounts,
+    RequestCounts,
+    Status,
+    TokenCounts,
+)
+
+VERSION = 1
+SUBPROTOCOL_JSON = "pagedd.v1.json"
+SUBPROTOCOL_MSGPACK = "pagedd.v1.msgpack"
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+PING_INTERVAL_S = 20.0
+PING_TIMEOUT_S = 20.0
+
+ServerFrame = (
+    Hello
+    | Accepted
+    | Started
+    | Delta
+    | Preempted
+    | Resumed
+    | Done
+    | Error
+    | Explanation
+    | Event
+    | Status
+)
+
+__all__ = [
+    "INT32_MAX",
+    "INT32_MIN",
+    "INT64_MAX",
+    "MAX_FRAME_BYTES",
+    "MAX_HISTORY",
+    "MAX_STOP_LENGTH",
+    "MAX_STOP_STRINGS",
+    "PING_INTERVAL_S",
+    "PING_TIMEOUT_S",
+    "SUBPROTOCOL_JSON",
+    "SUBPROTOCOL_MSGPACK",
+    "VERSION",
+    "Accepted",
+    "Cancel",
+    "Choice",
+    "ClientFrame",
+    "Delta",
+    "Done",
+    "Error",
+    "Event",
+    "Explain",
+    "Explanation",
+    "Generate",
+    "Hello",
+    "Holder",
+    "HostPageCounts",
+    "Id",
+    "Ledger",
+    "Limits",
+    "Logprob",
+    "Message",
+    "PageCounts",
+    "Params",
+    "Preempted",
+    "PreemptionCounts",
+    "PrefixCounts",
+    "Priority",
+    "Record",
+    "Reprioritize",
+    "RequestCounts",
+    "Resumed",
+    "ServerFrame",
+    "Started",
+    "Status",
+    "StatusRequest",
+    "StopString",
+    "Subscribe",
+    "TokenCounts",
+    "TokenId",
+    "TopLogprob",
+    "Unsubscribe",
+    "Usage",
+]

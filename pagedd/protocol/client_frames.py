@@ -1,0 +1,107 @@
+"""What clients send. Unknown fields are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+# Bounds of the engine's integers: the seed is a 64-bit key, everything else fits 32 bits.
+INT32_MAX = 2**31 - 1
+INT32_MIN = -(2**31)
+INT64_MAX = 2**63 - 1
+MAX_STOP_STRINGS = 64
+MAX_STOP_LENGTH = 1024
+MAX_HISTORY = 4096  # events that a daemon remembers
+
+Id = Annotated[str, Meta(min_length=1, max_length=128)]
+TokenId = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Priority = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
+StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
+
+
+class Params(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Sampling parameters; names and meaning as in vLLM's SamplingParams."""
+
+    max_tokens: Annotated[int, Meta(ge=1, le=INT32_MAX)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 0
+    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    # so that no product of a logit leaves float32
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
+    seed: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
+    stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=1024)] | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    n: Annotated[int, Meta(ge=1, le=INT32_MAX)] = 1
+    skip_special_tokens: bool = True
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of a chat."""
+
+    role: Annotated[str, Meta(min_length=1, max_length=64)]
+    content: str
+
+
+class Generate(Struct, tag="generate", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Ask for text: exactly one of ``prompt``, ``prompt_tokens`` and ``messages``."""
+
+    id: Id
+    prompt: str | None = None
+    prompt_tokens: list[TokenId] | None = None
+    messages: list[Message] | None = None
+    params: Params = Params()
+    priority: Priority = 0
+    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    stream: bool = True
+
+
+class Cancel(Struct, tag="cancel", frozen=True, forbid_unknown_fields=True):
+    """End a request; it answers with ``done`` whose reason is ``cancelled``."""
+
+    id: Id
+
+
+class Explain(Struct, tag="explain", frozen=True, forbid_unknown_fields=True):
+    """Ask why a request is where it is."""
+
+    id: Id
+
+
+class Reprioritize(Struct, tag="reprioritize", frozen=True, forbid_unknown_fields=True):
+    """Give a waiting or running request another priority."""
+
+    id: Id
+    priority: Priority
+
+
+class Subscribe(Struct, tag="subscribe", frozen=True, forbid_unknown_fields=True):
+    """Start a feed."""
+
+    topic: Literal["state", "events"]
+    hz: Annotated[float, Meta(ge=0.1, le=30)] = 10.0
+    # events: so many of the last ones come first
+    history: Annotated[int, Meta(ge=0, le=MAX_HISTORY)] = 0
+
+
+class Unsubscribe(Struct, tag="unsubscribe", frozen=True, forbid_unknown_fields=True):
+    """End a feed."""
+
+    topic: Literal["state", "events"]
+
+
+class StatusRequest(Struct, tag="status", frozen=True, forbid_unknown_fields=True):
+    """Ask for the daemon's status; ``ref`` is echoed."""
+
+    ref: Annotated[str, Meta(max_length=128)] | None = None
+
+
+ClientFrame = Generate | Cancel | Explain | Reprioritize | Subscribe | Unsubscribe | StatusRequest
