@@ -109,14 +109,17 @@ def whole(low: int, high: int, *, auto: bool = False, metavar: str = "N") -> Kin
     return Kind(metavar, expects, read, (int, str) if auto else (int,), show=show_auto)
 
 
-def size(low: int, *, auto: bool = False) -> Kind:
-    """Bytes with an optional unit: 64MiB, 2GiB, 1.5G (K, M, G, T = powers of 1024; kB = 1000)."""
+def size(low: int, *, auto: bool = False, bare: str = "b") -> Kind:
+    """Bytes with an optional unit: 64MiB, 2GiB, 1.5G (K, M, G, T = powers of 1024; kB = 1000).
+
+    ``bare`` is the unit of a number that has none.
+    """
 
     def read(value: str) -> int | None:
         if auto and value == "auto":
             return None
         digits = value.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-        unit = value[len(digits) :].strip().lower()
+        unit = value[len(digits) :].strip().lower() or bare
         if unit not in _UNITS or not digits.isascii():
             raise ValueError
         factor = _UNITS[unit]
@@ -129,13 +132,19 @@ def size(low: int, *, auto: bool = False) -> Kind:
     expects = f"a size like 512MiB or 2GiB, at least {show_size(low)}" + (
         " or auto" if auto else ""
     )
-    return Kind("SIZE", expects, read, (int, str), show=show_size)
+    toml = (int, str) if bare == "b" else (int, float, str)
+    return Kind("SIZE", expects, read, toml, show=show_size)
 
 
-def number(low: float, high: float, *, above: bool = False, metavar: str = "X") -> Kind:
-    """A decimal number from ``low`` (or above it) to ``high``."""
+def number(
+    low: float, high: float, *, above: bool = False, off: bool = False, metavar: str = "X"
+) -> Kind:
+    """A decimal number from ``low`` (or above it) to ``high``; with ``off`` also the word off,
+    which is None."""
 
-    def read(value: str) -> float:
+    def read(value: str) -> float | None:
+        if off and value == "off":
+            return None
         if not value.isascii():
             raise ValueError
         found = float(value)
@@ -144,7 +153,13 @@ def number(low: float, high: float, *, above: bool = False, metavar: str = "X") 
         return found
 
     bound = f"above {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
-    return Kind(metavar, f"a number {bound}", read, (int, float), show=lambda value: f"{value:g}")
+    return Kind(
+        f"{metavar}|off" if off else metavar,
+        f"a number {bound}" + (" or off" if off else ""),
+        read,
+        (int, float, str) if off else (int, float),
+        show=lambda value: "off" if value is None else f"{value:g}",
+    )
 
 
 def switch() -> Kind:
@@ -234,7 +249,7 @@ def show_size(value: int | None) -> str:
     for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if value and value % (1 << power) == 0:
             return f"{value >> power}{unit}"
-    return str(value)
+    return f"{value}B" if value else "0"
 
 
 def _not_empty(value: str) -> str:

@@ -133,9 +133,10 @@ OPTIONS: tuple[Option, ...] = (
         ),
         (
             "swap-space",
-            size(0, auto=True),
+            size(0, auto=True, bare="gib"),
             None,
-            "host memory for preempted sequences; auto: at most 1GiB, a quarter of what is free",
+            "host memory for preempted sequences, a bare number in GiB; 0: none; auto: at most "
+            "1GiB, a quarter of what is free",
             "engine",
         ),
         (
@@ -183,6 +184,20 @@ OPTIONS: tuple[Option, ...] = (
             choice("auto", "swap", "recompute"),
             "auto",
             "copy what gives way to host memory, or compute it again; auto: what is quicker",
+            "engine",
+        ),
+        (
+            "priority-aging",
+            number(0, 86400, above=True, off=True, metavar="SECONDS"),
+            None,
+            "waiting this long makes a request one level more urgent (default: off)",
+            "engine",
+        ),
+        (
+            "fair-share",
+            switch(),
+            False,
+            "within a priority, clients take turns by the tokens they have used",
             "engine",
         ),
     ),

@@ -94,6 +94,15 @@ def test_the_first_origin_in_order_wins(
         ("listen", "localhost:65536"),
         ("listen", "::1:7411"),
         ("dtype", "float8"),
+        ("priority-aging", "0"),
+        ("priority-aging", "-1"),
+        ("priority-aging", "nan"),
+        ("priority-aging", "often"),
+        ("fair-share", "maybe"),
+        ("swap-space", "-1"),
+        ("swap-space", "4 parsecs"),
+        ("preemption-policy", "youngest"),
+        ("preemption-mode", "swop"),
         ("prefix-cache", "maybe"),
         ("allow-origin", "example.org"),
         ("api-key", "two words"),
@@ -150,6 +159,30 @@ def test_only_commands_that_start_a_daemon_refuse_unknown_variables() -> None:
     load_config({}, wrong, user_file=NOWHERE)
     with pytest.raises(UsageError, match="did you mean PAGEDD_MAX_NUM_SEQS"):
         load_config({}, wrong, user_file=NOWHERE, strict_variables=True)
+
+
+def test_ageing_is_off_by_default_and_can_be_turned_off_again(tmp_path: Path) -> None:
+    assert load_config({}, {}, user_file=NOWHERE)["priority-aging"] is None
+    file = tmp_path / "a.toml"
+    file.write_text("priority-aging = 2.5\nfair-share = true\n")
+    config = load_config({}, {}, user_file=file)
+    assert config.values("engine")["priority_aging"] == 2.5
+    assert config.values("engine")["fair_share"] is True
+    assert load_config({"priority-aging": "off"}, {}, user_file=file)["priority-aging"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4", 4 << 30), ("0", 0), ("0.5", 1 << 29), ("64MiB", 64 << 20), ("3B", 3), ("auto", None)],
+)
+def test_swap_space_without_a_unit_counts_gib(text: str, size: int | None, tmp_path: Path) -> None:
+    assert load_config({"swap-space": text}, {}, user_file=NOWHERE)["swap-space"] == size
+    file = tmp_path / "a.toml"
+    file.write_text("swap-space = " + (text if text[-1].isdigit() else f'"{text}"') + "\n")
+    config = load_config({}, {}, user_file=file)
+    assert config["swap-space"] == size
+    shown = config.settings["swap-space"].shown
+    assert load_config({"swap-space": shown}, {}, user_file=NOWHERE)["swap-space"] == size
 
 
 def test_an_empty_variable_is_not_set() -> None:
