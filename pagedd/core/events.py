@@ -6,7 +6,7 @@ Times are milliseconds. ``choice`` is the one (0 ≤ choice < n) that the event 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pagedd.core.plan import TokenLogprobs
@@ -206,7 +206,20 @@ class StepEvents:
     explained: list[Explained] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self))
+        # Asked in every step: written out, the most frequent first.
+        return bool(
+            self.tokens
+            or self.finished
+            or self.started
+            or self.accepted
+            or self.reprioritized
+            or self.preempted
+            or self.evicted
+            or self.resumed
+            or self.waiting
+            or self.failed
+            or self.explained
+        )
 
 
 class PageCounts(NamedTuple):

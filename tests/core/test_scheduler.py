@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
+from pagedd.core.events import Accepted, StepEvents
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler
 from tests.core.world import World, config
@@ -86,23 +89,29 @@ def test_events_tell_why() -> None:
     scheduler.take_events()
     step(1.0)
     (preempted,) = scheduler.take_events().preempted
-    assert (preempted.handle, preempted.choice, preempted.mode, preempted.pages) == (
-        1,
-        0,
-        "recompute",
-        2,
-    )
-    assert "request 2 (priority 1)" in preempted.reason
+    assert (preempted.handle, preempted.choice, preempted.priority) == (1, 0, 3)
+    assert (preempted.mode, preempted.choice_of_mode) == ("recompute", "no_swap_space")
+    assert preempted.pages == 2
+    assert (preempted.lack, preempted.taker, preempted.taker_priority) == ("slots", 2, 1)
     step(3.0)
     events = scheduler.take_events()
     (resumed,) = events.resumed
     assert (resumed.handle, resumed.mode) == (1, "recompute")
+    assert (resumed.kept, resumed.tokens, resumed.pages) == (0, 6, 2)
     assert not events.started
     (finished,) = events.finished
     assert finished.ledger.preempted_ms == pytest.approx(2000)
     assert finished.ledger.preemptions == 1
     assert finished.ledger.recomputed_tokens == 5
     assert scheduler.stats().recomputed_tokens == 5
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(StepEvents)])
+def test_any_event_makes_events_true(name: str) -> None:
+    events = StepEvents()
+    assert not events
+    getattr(events, name).append(Accepted(1, 0))
+    assert events
 
 
 def test_ledger_counts_time_by_phase() -> None:
@@ -165,7 +174,7 @@ def test_the_last_one_gives_its_own_pages_back_when_it_finds_no_other() -> None:
     plan = scheduler.plan(0.0)
     (preempted,) = scheduler.take_events().preempted
     assert (preempted.handle, preempted.pages) == (2, 2)
-    assert "every sequence that holds some comes first" in preempted.reason
+    assert (preempted.lack, preempted.taker) == ("pages", 2), "not for anybody else"
     assert plan is not None
     assert len(plan.chunks) == 1
 
