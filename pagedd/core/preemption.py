@@ -50,22 +50,14 @@ def preempt(state: SchedulerState, victim: Sequence, taker: Sequence, lack: str)
     )
 
 
-def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> bool:
+def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> None:
     """Free the slots that ``taker`` needs, from strictly less urgent sequences only.
 
-    False, and nothing has changed, when all of theirs would not do. Needs a plan that has
-    scheduled nothing yet.
+    Needs enough of theirs (``need.displaces``), and a plan that has scheduled nothing yet.
     """
-    short = taker.slots_needed - len(state.slots)
-    victims: list[Sequence] = []
     lower = [sequence for sequence in state.running if sequence.priority > taker.priority]
     for victim in sorted(lower, key=rank):
-        if short <= 0:
-            break
-        victims.append(victim)
-        short -= 1 + len(victim.group.reserved)
-    if short > 0:
-        return False
-    for victim in victims:
+        if len(state.slots) >= taker.slots_needed:
+            return
         preempt(state, victim, taker, "slots")
-    return True
+    assert len(state.slots) >= taker.slots_needed, "all that is less urgent holds too few slots"
