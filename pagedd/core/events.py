@@ -73,8 +73,9 @@ class Preempted(NamedTuple):
     """A sequence gave its slot and pages back.
 
     ``lack``: what the ``taker`` (itself, when all others come first) lacked, "pages" or "slots".
-    ``choice_of_mode``: "configured", "no_swap_space", "swap_space_full" or "estimate". The two
-    estimates are of bringing it back in either way.
+    ``choice_of_mode``: "configured", "no_swap_space", "swap_space_full", "estimate" (the quicker)
+    or "trial" (the other one: it was not measured for long). The two estimates are of bringing it
+    back in either way.
     """
 
     handle: int

@@ -150,6 +150,12 @@ class Memory:
         self.index.extend(sequence.keys, sequence.tokens, full, self._salt(sequence))
         return [self.host.find(key) for key in sequence.keys[:full]] + [None] * bool(rest)
 
+    def host_room(self, sequence: Sequence) -> tuple[int, int]:
+        """Host pages that :meth:`save` would have to allocate, and how many there are for that."""
+        if not self.host.refs:
+            return self.pages(sequence.num_computed), 0
+        return self.in_host(sequence).count(None), self.host.available
+
     def save(self, sequence: Sequence, copies: list[Copy]) -> int:
         """Let host memory keep what ``sequence`` has computed; the number of pages to copy.
 

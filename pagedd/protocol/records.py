@@ -70,7 +70,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     taker: str | UnsetType = UNSET  # the request that it gave way to
     taker_priority: int | UnsetType = UNSET
     choice_of_mode: (
-        Literal["configured", "no_swap_space", "swap_space_full", "estimate"] | UnsetType
+        Literal["configured", "no_swap_space", "swap_space_full", "estimate", "trial"] | UnsetType
     ) = UNSET
     swap_ms: float | UnsetType = UNSET
     recompute_ms: float | UnsetType = UNSET
