@@ -74,12 +74,7 @@ def _hold(condition: bool, otherwise: str) -> None:
 
 
 def _open_sequences(state: SchedulerState) -> list[Sequence]:
-    return [
-        sequence
-        for group in state.groups.values()
-        for sequence in group.sequences
-        if sequence.state is not SequenceState.ENDED
-    ]
+    return [sequence for group in state.groups.values() for sequence in group.remaining]
 
 
 def _check_references(state: SchedulerState) -> None:
@@ -162,7 +157,7 @@ def _check_queues(state: SchedulerState) -> None:
 
 
 def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:
-    sequences = [each for each in group.sequences if each.state is not SequenceState.ENDED]
+    sequences = group.remaining
     if group.forked:
         _hold(group.open == len(sequences), "choices that have not ended are miscounted")
         _hold(not group.reserved, "slots are kept for choices that exist")
@@ -174,6 +169,9 @@ def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:
     held = {page for each in sequences for page in each.table.pages}
     _hold(group.book.pages == len(held), "the account's pages are not those held")
     for sequence in sequences:
+        _hold(
+            sequence.order == sequence.order_now(), "a sequence is not where its priority puts it"
+        )
         room = len(sequence.table) * state.config.page_size
         if sequence.state is SequenceState.SWAPPED:
             room = max(room, sequence.num_saved)

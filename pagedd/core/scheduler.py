@@ -69,8 +69,16 @@ class Scheduler:
         self._command(handle, index, now)
 
     def reprioritize(self, handle: int, priority: int, now: float) -> None:
-        """Another priority (event ``reprioritized``). Nothing if it is not known."""
-        self._state.now = now
+        """Another priority (event ``reprioritized``). Nothing if it is not known.
+
+        It takes effect at once, also while a step runs: it moves no page and no slot, only the
+        next plan does.
+        """
+        state = self._state
+        state.now = now
+        group = state.groups.get(handle)
+        if group is not None:
+            state.prioritize(group, priority)
 
     def explain(self, handle: int, ref: int, now: float) -> None:
         """Say why a request is where it is (event ``explained``, state "" if it is not known)."""

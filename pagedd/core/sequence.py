@@ -38,6 +38,7 @@ class Group:
         "forked",
         "max_tokens",
         "open",
+        "priority",
         "request",
         "reserved",
         "sequences",
@@ -50,6 +51,7 @@ class Group:
         params = request.params
         self.request = request
         self.arrival = arrival  # counts the submitted requests
+        self.priority = request.priority  # of now; smaller is more urgent
         self.book = Book(now)
         self.started = False
         self.forked = params.n == 1
@@ -65,6 +67,11 @@ class Group:
         )
         self.max_tokens = min(len(request.prompt) + params.max_tokens, limit)
         self.sequences = [Sequence(self, 0, list(request.prompt))]
+
+    @property
+    def remaining(self) -> list[Sequence]:
+        """The sequences that have not ended."""
+        return [each for each in self.sequences if each.state is not SequenceState.ENDED]
 
     def settle(self, now: float) -> None:
         """Let the time from ``now`` on count for what the request does now."""
@@ -119,7 +126,11 @@ class Sequence:
         self.preemptions = 0
         self.joined = False  # the runner knows it
         self.state = SequenceState.WAITING
-        self.order = (group.request.priority, group.arrival, index)
+        self.order = self.order_now()
+
+    def order_now(self) -> tuple[int, int, int]:
+        """What ``order`` has to be. It is changed only while no queue holds the sequence."""
+        return (self.group.priority, self.group.arrival, self.index)
 
     @property
     def priority(self) -> int:

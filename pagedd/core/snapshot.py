@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pagedd.core.events import Stats
 from pagedd.core.ledger import Phase
-from pagedd.core.sequence import Sequence, SequenceState
+from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
 
 
@@ -50,9 +50,7 @@ def take_snapshot(state: SchedulerState) -> Snapshot:
     owners = [0] * num_pages
     rows: list[SequenceRow] = []
     for handle in sorted(state.groups):
-        for sequence in state.groups[handle].sequences:
-            if sequence.state is SequenceState.ENDED:
-                continue
+        for sequence in state.groups[handle].remaining:
             rows.append(_row(sequence, state.now))
             for page in sequence.table.pages:
                 owners[page] = owners[page] or len(rows)

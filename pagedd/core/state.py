@@ -6,40 +6,26 @@ Each method keeps every invariant of ``audit`` on its own, so that the decisions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from pagedd.core.config import SchedulerConfig
 from pagedd.core.costs import Costs
-from pagedd.core.events import Failed, Finished, Resumed, Started, Stats, StepEvents
+from pagedd.core.events import (
+    Failed,
+    Finished,
+    Reprioritized,
+    Resumed,
+    Started,
+    Stats,
+    StepEvents,
+)
 from pagedd.core.ledger import Phase
 from pagedd.core.memory import Memory
 from pagedd.core.plan import Copy
 from pagedd.core.queue import UrgencyQueue
 from pagedd.core.request import Request
 from pagedd.core.sequence import Group, Sequence, SequenceState
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counters since the start, and of the requests that run (``Stats``)."""
-
-    running: int = 0
-    finished: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    preemptions_swap: int = 0
-    preemptions_recompute: int = 0
-    recomputed_tokens: int = 0
-    swapped: int = 0  # sequences
-    swapped_bytes: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    steps: int = 0
-    spilled_pages: int = 0
-    host_hits: int = 0
+from pagedd.core.totals import Totals
 
 
 class SchedulerState:
@@ -77,6 +63,18 @@ class SchedulerState:
         self.groups[request.handle] = group
         self.waiting.add(group.sequences[0])
         return self.waiting.place(group.sequences[0])
+
+    def prioritize(self, group: Group, priority: int) -> None:
+        """Another priority: every sequence of the request moves to its new place."""
+        before, group.priority = group.priority, priority
+        for sequence in group.remaining:
+            queue = self.waiting if sequence.slot < 0 else self.running
+            queue.remove(sequence)
+            sequence.order = sequence.order_now()
+            queue.add(sequence)
+        self.events.reprioritized.append(
+            Reprioritized(group.request.handle, before, priority, aged=False)
+        )
 
     def admit(self, sequence: Sequence, hits: list[int]) -> None:
         """From waiting to running: its slots, and the pages that hold its beginning already."""
@@ -216,29 +214,9 @@ class SchedulerState:
 
     def stats(self) -> Stats:
         """The counters, in time proportional to the slots."""
-        totals, size = self.totals, self.config.page_size
-        return Stats(
-            running=totals.running,
-            waiting=self.num_waiting,
-            swapped=totals.swapped,
-            pages=self.memory.pool.counts,
-            host_pages=self.memory.host.counts,
-            finished_total=totals.finished,
-            cancelled_total=totals.cancelled,
-            failed_total=totals.failed,
-            preemptions_swap=totals.preemptions_swap,
-            preemptions_recompute=totals.preemptions_recompute,
-            recomputed_tokens=totals.recomputed_tokens,
-            swapped_bytes=totals.swapped_bytes,
-            prefix_queries=totals.prefix_queries,
-            prefix_hits=totals.prefix_hits,
-            prompt_tokens=totals.prompt_tokens,
-            generated_tokens=totals.generated_tokens,
-            steps=totals.steps,
-            unused_slots=sum(-each.num_computed % size for each in self.running),
-            spilled_pages=totals.spilled_pages,
-            host_hits=totals.host_hits,
-        )
+        size = self.config.page_size
+        unused = sum(-each.num_computed % size for each in self.running)
+        return self.totals.stats(self.memory, self.num_waiting, unused)
 
     def _dissolve(self, group: Group) -> None:
         for sequence in group.sequences:

@@ -56,7 +56,7 @@ def swap_world_of(value: bytes, mode: bytes) -> World:
 def act(world: World, value: bytes) -> None:
     """One thing that happens: a submit, some steps, or a command, perhaps in mid-step."""
     digits = Digits(value)
-    kind = digits.below(8)
+    kind = digits.below(9)
     if kind < 4:
         submit(world, digits)
     elif kind < 6:
@@ -66,7 +66,11 @@ def act(world: World, value: bytes) -> None:
         handle = max(len(world.stories) - digits.below(4), 0)
         index = digits.below(4)
         in_flight = digits.below(2)
-        command = (world.cancel, handle) if kind == 6 else (world.end_choice, handle, index)
+        command = (
+            (world.cancel, handle),
+            (world.end_choice, handle, index),
+            (world.reprioritize, handle, digits.below(7) - 3),
+        )[kind - 6]
         if in_flight:
             world.step(command)
         else:

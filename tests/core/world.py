@@ -39,6 +39,7 @@ class Story:
 
     request: Request
     submitted: float
+    priority: int = 0  # of now
     started: float | None = None
     cached_tokens: int = 0
     tokens: dict[int, list[Token]] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class World:
         handle = len(self.stories) + 1
         sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
         request = Request(handle, tuple(prompt), sampling, priority, salt)  # type: ignore[arg-type]
-        self.stories[handle] = Story(request, self.now)
+        self.stories[handle] = Story(request, self.now, priority)
         self.scheduler.submit(request, self.now)
         self._observe()
         return handle
@@ -96,6 +97,17 @@ class World:
             story.ended_choices.add(index)
         self.scheduler.end_choice(handle, index, self.now)
 
+    def reprioritize(self, handle: int, priority: int) -> None:
+        self.scheduler.reprioritize(handle, priority, self.now)
+        story = self.stories.get(handle)
+        if story is not None and not story.over:
+            before, story.priority = story.priority, priority
+            (event,) = self.scheduler._state.events.reprioritized
+            assert event == (handle, before, priority, False)
+        else:
+            assert not self.scheduler._state.events.reprioritized
+        self._observe()
+
     def step(self, *meanwhile: tuple[object, ...]) -> StepPlan | None:
         """One plan, executed and committed; ``meanwhile`` are commands while it runs."""
         self._pass(0.001)
@@ -104,8 +116,7 @@ class World:
         head = min(queued, key=lambda each: each.order, default=None)
         plan = self.scheduler.plan(self.now)
         for preempted in state.events.preempted:
-            priority = self.stories[preempted.handle].request.priority
-            assert state.running.last.priority <= priority, "a less urgent one kept its place"
+            assert state.running.last.priority <= preempted.priority, "a less urgent one stayed"
             assert head is not None
             assert (preempted.handle, preempted.choice) != (head.handle, head.index)
         self._observe()
