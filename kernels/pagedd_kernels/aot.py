@@ -154,7 +154,7 @@ def _others(dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     yield "rms_norm", rows.rms_norm(x, None, weight, 1e-6)[0]
     yield "add_rms_norm", rows.rms_norm(x, x, weight, 1e-6)[0]
     yield "silu_mul", rows.silu_mul(_meta(8, 2 * 14336, dtype=dtype))[0]
-    yield "page_copy", pages.page_copy(cache, _meta(4, 2, dtype=torch.int64))
+    yield "page_copy", pages.page_copy(cache, cache, _meta(4, 2, dtype=torch.int64))
 
 
 def _signature(launch: Launch) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:

@@ -66,8 +66,12 @@ class Backend(Protocol):
         """
         ...
 
-    def page_copy(self, cache: Tensor, pairs: Tensor) -> None:
-        """Copy whole pages: ``pairs [n, 2]`` int64 of (source, destination), no page in both."""
+    def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
+        """Copy whole pages: ``pairs [n, 2]`` int64 of (page of ``source``, page of ``target``).
+
+        Both are contiguous caches of one page shape, on the device; no two pairs name the same page
+        of ``target``. They may be one tensor: then no page is in both columns.
+        """
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

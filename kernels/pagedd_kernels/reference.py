@@ -95,9 +95,13 @@ class TorchBackend:
                 )
         return out
 
-    def page_copy(self, cache: Tensor, pairs: Tensor) -> None:
+    def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
         """See ``Backend.page_copy``."""
-        cache[pairs[:, 1]] = cache[pairs[:, 0]]
+        if source.device.type != "cpu":
+            target[pairs[:, 1]] = source[pairs[:, 0]]
+            return
+        for src, dst in pairs.tolist():  # the same without a copy of all pages in between
+            target[dst] = source[src]
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See ``Backend.rms_norm``."""

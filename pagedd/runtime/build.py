@@ -172,7 +172,7 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
     spec, device = loaded.spec, loaded.device
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
     cache = torch.zeros(dims, dtype=spec.dtype, device=device)
-    host_cache = HostCache(cache, shape.num_host_pages)
+    host_cache = HostCache(cache, shape.num_host_pages, loaded.backend)
     batch = Batch(
         max_num_seqs=shape.max_num_seqs,
         max_tokens=shape.max_num_batched_tokens,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pagedd.core.plan import Copy
+from pagedd_kernels.backend import Backend
 
 
 class HostCache:
@@ -19,11 +20,12 @@ class HostCache:
     reads ``pages``.
     """
 
-    def __init__(self, cache: Tensor, num_pages: int) -> None:
+    def __init__(self, cache: Tensor, num_pages: int, backend: Backend) -> None:
         shape = (num_pages, *cache.shape[1:])
         pinned = cache.is_cuda and num_pages > 0
         self.pages = torch.empty(shape, dtype=cache.dtype, pin_memory=pinned)
         self._cache = cache
+        self._page_copy = backend.page_copy
         self._moves = 0  # batches since take_seconds()
         self._seconds = 0.0  # of those that were waited for
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []  # of the others
@@ -49,15 +51,11 @@ class HostCache:
         if self._cache.is_cuda:
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             began.record()
-            _copy(copies, source, target)
+            for src, dst in copies:
+                target[dst].copy_(source[src], non_blocking=True)
             ended.record()
             self._events.append((began, ended))
         else:
             started = perf_counter()
-            _copy(copies, source, target)
+            self._page_copy(source, target, torch.tensor(tuple(copies), dtype=torch.int64))
             self._seconds += perf_counter() - started
-
-
-def _copy(copies: Iterable[Copy], source: Tensor, target: Tensor) -> None:
-    for src, dst in copies:
-        target[dst].copy_(source[src], non_blocking=True)

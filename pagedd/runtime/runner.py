@@ -54,7 +54,7 @@ class Runner:
             self.host_cache.swap_out(plan.swap_out)
         if plan.copies:
             pairs = torch.tensor(plan.copies, dtype=torch.int64, device=self.cache.device)
-            self.backend.page_copy(self.cache, pairs)
+            self.backend.page_copy(self.cache, self.cache, pairs)
         if plan.swap_in:
             self.host_cache.swap_in(plan.swap_in)
 

@@ -117,7 +117,7 @@ def test_pages_beyond_31_bits(backend: Backend, dtype: torch.dtype) -> None:
     backend.kv_write(far.qkv, pool, LAYER, far.inputs, rope=None, q_norm=None, k_norm=None, eps=0.0)
     pairs = torch.tensor([[moved, moved + 1]], device=DEVICE)
     written = pool[moved:].clone()
-    backend.page_copy(pool, pairs)
+    backend.page_copy(pool, pool, pairs)
     assert torch.equal(pool[moved + 1].nan_to_num(9), written[0].nan_to_num(9))
     far.inputs.page_table.sub_(moved)
     far.inputs.slots.sub_(moved * batch.shape.page_size)

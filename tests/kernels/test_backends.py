@@ -188,15 +188,27 @@ def test_kv_write_touches_its_slots_alone(any_served: Served) -> None:
     assert torch.equal(batch.cache.nan_to_num(9), before.nan_to_num(9))
 
 
-def test_page_copy(any_served: Served) -> None:
+def test_page_copy_within_a_cache(any_served: Served) -> None:
     batch = batch_for(any_served, Shape(head_dim=24, page_size=5), ((1, 17), (3, 8)))
     pairs = torch.tensor([[3, 0], [5, 1]], device=batch.cache.device)
     expected = batch.cache.clone()
     expected[0], expected[1] = expected[3], expected[5]
-    any_served[0].page_copy(batch.cache, pairs)
+    any_served[0].page_copy(batch.cache, batch.cache, pairs)
     assert torch.equal(batch.cache.nan_to_num(9), expected.nan_to_num(9))
-    any_served[0].page_copy(batch.cache, pairs[:0])
+    any_served[0].page_copy(batch.cache, batch.cache, pairs[:0])
     assert torch.equal(batch.cache.nan_to_num(9), expected.nan_to_num(9))
+
+
+def test_page_copy_to_another_cache(any_served: Served) -> None:
+    cache = batch_for(any_served, Shape(head_dim=24, page_size=5), ((1, 17), (3, 8))).cache
+    before = cache.clone()
+    target = torch.full_like(cache[:4], 3.0)
+    pairs = torch.tensor([[3, 0], [0, 3], [3, 2]], device=cache.device)
+    any_served[0].page_copy(cache, target, pairs)
+    assert torch.equal(cache.nan_to_num(9), before.nan_to_num(9))
+    for page, source in enumerate((3, None, 3, 0)):
+        expected = torch.full_like(cache[0], 3.0) if source is None else cache[source]
+        assert torch.equal(target[page].nan_to_num(9), expected.nan_to_num(9))
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 16), (3, 100), (2, 1536)])

@@ -11,6 +11,7 @@ from pagedd.core.plan import Copy
 from pagedd.errors import UsageError
 from pagedd.runtime.build import SWAP_POOLS
 from pagedd.runtime.host_cache import HostCache
+from pagedd_kernels.reference import TorchBackend
 from tests.runtime.harness import Bench
 from tests.tiny.models import build
 
@@ -61,7 +62,7 @@ def test_more_than_is_free_is_one_clear_line(tiny: Path, asked: dict[str, int], 
 def test_whole_pages_go_out_and_come_back() -> None:
     cache = torch.arange(4 * 6, dtype=torch.float32).reshape(4, 2, 3).contiguous()
     before = cache.clone()
-    host = HostCache(cache, 2)
+    host = HostCache(cache, 2, TorchBackend())
     assert host.take_seconds() is None
     host.swap_out((Copy(3, 0), Copy(1, 1)))
     cache.zero_()

@@ -137,14 +137,21 @@ class CpuBackend:
         )
         return out
 
-    def page_copy(self, cache: Tensor, pairs: Tensor) -> None:
+    def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
         """See ``Backend.page_copy``."""
-        assert cache.is_contiguous()
+        assert source.is_contiguous()
+        assert target.is_contiguous()
+        assert source.dtype is target.dtype
+        assert source.shape[1:] == target.shape[1:]
         assert pairs.dtype is torch.int64
         pairs = pairs.contiguous()
-        page_bytes = cache.stride(0) * cache.element_size()
         self._library.page_copy(
-            self._handle, cache.data_ptr(), page_bytes, pairs.data_ptr(), pairs.shape[0]
+            self._handle,
+            source.data_ptr(),
+            target.data_ptr(),
+            source.stride(0) * source.element_size(),
+            pairs.data_ptr(),
+            pairs.shape[0],
         )
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

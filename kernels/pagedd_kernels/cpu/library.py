@@ -105,7 +105,7 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "kv_write": (None, (P, P, P, P, I64, I64, I64, P, I64, P, P, F32)),
     "attention": (None, (P, P, P, P, I64, I64, I64, F32, I64, P)),
     "stack": (None, (P, P, P, P, P, I64, P, P)),
-    "page_copy": (None, (P, P, I64, P, I64)),
+    "page_copy": (None, (P, P, P, I64, P, I64)),
     "argmax": (None, (P, P, I64, I64, I64, P)),
     "draw": (None, (P, P, I64, I64, I64, P, P, P)),
 }

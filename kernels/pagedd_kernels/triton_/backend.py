@@ -83,9 +83,9 @@ class TritonBackend:
             launch.run()
         return out
 
-    def page_copy(self, cache: Tensor, pairs: Tensor) -> None:
+    def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
         """See ``Backend.page_copy``."""
-        pages.page_copy(cache, pairs).run()
+        pages.page_copy(source, target, pairs).run()
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See ``Backend.rms_norm``."""

@@ -14,24 +14,28 @@ CHUNK = 4096  # elements a program copies
 
 
 @triton.jit
-def page_copy_kernel(cache, pairs, stride_page, SIZE: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """Copy one chunk of one page: ``cache [num_pages, SIZE]``, ``pairs [n, 2]`` int64."""
+def page_copy_kernel(
+    source, target, pairs, stride_page, SIZE: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
+    """Copy one chunk of one page: ``source``, ``target [pages, SIZE]``, ``pairs [n, 2]`` int64."""
     pair = tl.program_id(0)
-    source = tl.load(pairs + 2 * pair)
-    target = tl.load(pairs + 2 * pair + 1)
+    page_read = tl.load(pairs + 2 * pair)
+    page_written = tl.load(pairs + 2 * pair + 1)
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = element < SIZE
-    values = tl.load(cache + source * stride_page + element, mask=inside)
-    tl.store(cache + target * stride_page + element, values, mask=inside)
+    values = tl.load(source + page_read * stride_page + element, mask=inside)
+    tl.store(target + page_written * stride_page + element, values, mask=inside)
 
 
-def page_copy(cache: Tensor, pairs: Tensor) -> Launch:
-    """Copy the pages ``pairs [n, 2]`` int64 (source, destination) of a contiguous cache."""
-    assert cache.is_contiguous()
+def page_copy(source: Tensor, target: Tensor, pairs: Tensor) -> Launch:
+    """See ``Backend.page_copy``."""
+    assert source.is_contiguous()
+    assert target.is_contiguous()
     assert pairs.is_contiguous()
-    size = cache.stride(0)
+    size = source.stride(0)
     arguments = {
-        "cache": cache,
+        "source": source,
+        "target": target,
         "pairs": pairs,
         "stride_page": size,
         "SIZE": size,

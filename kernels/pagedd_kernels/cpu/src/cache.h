@@ -83,13 +83,4 @@ void kv_write(Pool& pool, T* qkv, int64_t stride, int64_t heads, const Cache& ca
   });
 }
 
-// pairs [count][2]: whole pages, source to destination.
-inline void page_copy(Pool& pool, char* cache, int64_t page_bytes, const int64_t* pairs,
-                      int64_t count) {
-  pool.run(count, [=](int64_t i, int) {
-    std::memcpy(cache + pairs[2 * i + 1] * page_bytes, cache + pairs[2 * i] * page_bytes,
-                static_cast<size_t>(page_bytes));
-  });
-}
-
 }  // namespace pagedd

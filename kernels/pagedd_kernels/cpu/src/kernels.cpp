@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "page_copy.h"
 #include "sample.h"
 #include "stack.h"
 
@@ -127,10 +128,11 @@ void pagedd_stack(Engine* engine, const Stack* stack, const Cache* cache, const 
   });
 }
 
-void pagedd_page_copy(Engine* engine, void* cache, int64_t page_bytes, const int64_t* pairs,
-                      int64_t count) {
+void pagedd_page_copy(Engine* engine, const void* source, void* target, int64_t page_bytes,
+                      const int64_t* pairs, int64_t count) {
   const Lock lock(engine->calls);
-  page_copy(engine->pool, static_cast<char*>(cache), page_bytes, pairs, count);
+  page_copy(engine->pool, static_cast<const char*>(source), static_cast<char*>(target), page_bytes,
+            pairs, count);
 }
 
 void pagedd_argmax(Engine* engine, const float* x, int64_t stride, int64_t rows, int64_t n,
