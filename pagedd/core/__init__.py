@@ -23,10 +23,9 @@ computes some of the difference, and where it computes the last known token it d
 is the one rule for prefill, decoding, chunks, prefix hits and the way back after a preemption.
 
 ``scheduler`` is the door. Behind it, ``state`` holds everything and its elementary changes,
-``memory`` every change of a page table; the decisions are ``admission`` (who leaves the queue, by the
-arithmetic of ``need``),
-``running`` (who computes what, who gives way), ``policies``, ``costs`` and ``preemption`` (who
-gives way to whom, and how);
+``memory`` every change of a page table. The decisions are ``queue``, ``priority`` and ``ageing``
+(who comes first), ``admission`` (who leaves the queue, by the arithmetic of ``need``), ``running``
+(who computes what), ``policies``, ``costs`` and ``preemption`` (who gives way to whom, and how);
 ``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``audit``
 checks it all from scratch and ``snapshot`` shows it.
 """

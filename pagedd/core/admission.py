@@ -38,7 +38,7 @@ def admit_urgent(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     sequence, when its chunks need them: here it is only made sure that there are enough.
     """
     while state.waiting:
-        sequence = state.waiting.first
+        sequence = state.waiting.claimant
         hits = displaces(state, sequence, draft.budget)
         if hits is None:
             return

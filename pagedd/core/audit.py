@@ -148,6 +148,9 @@ def _check_queues(state: SchedulerState) -> None:
     for queue in (state.waiting, state.running):
         orders = [sequence.order for sequence in queue]
         _hold(orders == sorted(orders), "a queue is out of order")
+    if state.waiting:
+        claimant = min(state.waiting, key=lambda sequence: sequence.claim)
+        _hold(state.waiting.claimant is claimant, "another may displace first")
     for sequence in state.waiting:
         _hold(not sequence.table.pages, "a waiting sequence holds pages")
         _hold(sequence.slot == -1 and not sequence.joined, "a waiting sequence holds a slot")

@@ -48,6 +48,11 @@ class Book:
         self._holds: dict[int, int] = {}  # page → sequences of the request that name it
 
     @property
+    def waits(self) -> bool:
+        """Nothing of the request runs: the time counts for ageing."""
+        return self.phase in (Phase.QUEUED, Phase.PREEMPTED)
+
+    @property
     def pages(self) -> int:
         """Different pages held now."""
         return len(self._holds)

@@ -50,12 +50,14 @@ def need_of(state: SchedulerState, sequence: Sequence, rows: int, growth: int = 
 def displaces(state: SchedulerState, sequence: Sequence, budget: int) -> list[int] | None:
     """The hits of ``sequence`` when it can be admitted at the cost of what is less urgent.
 
-    None when nothing that runs is less urgent; when a step of ``budget`` rows would have none for
-    it; and when all that the less urgent hold, and what is free, would not do.
+    None when nothing that runs is less urgent than it was asked to be (ageing gives a place in the
+    queue, not what others have); when a step of ``budget`` rows would have none for it; and when
+    all that the less urgent hold, and what is free, would not do.
     """
-    if not state.running or sequence.priority >= state.running.last.priority:
+    asked = sequence.asked
+    if not state.running or asked >= state.running.last.priority:
         return None
-    above = [each for each in state.running if each.priority <= sequence.priority]
+    above = [each for each in state.running if each.priority <= asked]
     if sum(each.missing for each in above) >= budget:
         return None
     memory = state.memory
@@ -63,11 +65,11 @@ def displaces(state: SchedulerState, sequence: Sequence, budget: int) -> list[in
     need = memory.pages(sequence.num_tokens) - len(hits)
     need += sum(memory.pages(each.num_tokens) - len(each.table) for each in above)
     room = memory.pool.available - memory.resting(hits)
-    if need > room + _reclaimable(state, sequence.priority, hits):
+    if need > room + _reclaimable(state, asked, hits):
         return None
     slots = len(state.slots)
     for each in state.running:
-        if each.priority > sequence.priority:
+        if each.priority > asked:
             slots += 1 + len(each.group.reserved)
     return hits if sequence.slots_needed <= slots else None
 

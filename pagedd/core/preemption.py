@@ -51,11 +51,11 @@ def preempt(state: SchedulerState, victim: Sequence, taker: Sequence, lack: str)
 
 
 def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> None:
-    """Free the slots that ``taker`` needs, from strictly less urgent sequences only.
+    """Free the slots that ``taker`` needs, from what is less urgent than it was asked to be.
 
     Needs enough of theirs (``need.displaces``), and a plan that has scheduled nothing yet.
     """
-    lower = [sequence for sequence in state.running if sequence.priority > taker.priority]
+    lower = [sequence for sequence in state.running if sequence.priority > taker.asked]
     for victim in sorted(lower, key=rank):
         if len(state.slots) >= taker.slots_needed:
             return

@@ -17,6 +17,7 @@ from pagedd.core.events import Accepted, Explained, Failed, Stats, StepEvents
 from pagedd.core.outcome import advance, draw
 from pagedd.core.plan import StepPlan, StepResult
 from pagedd.core.policies import POLICIES, ranking
+from pagedd.core.priority import age, prioritize
 from pagedd.core.request import Request
 from pagedd.core.running import compute_running
 from pagedd.core.snapshot import Snapshot, take_snapshot
@@ -78,7 +79,7 @@ class Scheduler:
         state.now = now
         group = state.groups.get(handle)
         if group is not None:
-            state.prioritize(group, priority)
+            prioritize(state, group, priority)
 
     def explain(self, handle: int, ref: int, now: float) -> None:
         """Say why a request is where it is (event ``explained``, state "" if it is not known)."""
@@ -92,6 +93,7 @@ class Scheduler:
         state.now = now
         if not state.groups:
             return None
+        age(state)
         draft = Draft(state, self._step)
         before = state.put_backs
         admit_urgent(state, draft, self._rank)

@@ -30,6 +30,7 @@ class Group:
     __slots__ = (
         "active",
         "arrival",
+        "asked",
         "book",
         "cached_tokens",
         "decoding",
@@ -51,7 +52,8 @@ class Group:
         params = request.params
         self.request = request
         self.arrival = arrival  # counts the submitted requests
-        self.priority = request.priority  # of now; smaller is more urgent
+        self.asked = request.priority  # the priority that the client asked for last
+        self.priority = request.priority  # the same, less the levels that waiting has gained
         self.book = Book(now)
         self.started = False
         self.forked = params.n == 1
@@ -136,6 +138,16 @@ class Sequence:
     def priority(self) -> int:
         """Smaller is more urgent."""
         return self.order[0]
+
+    @property
+    def asked(self) -> int:
+        """The priority that the client asked for. What is less urgent may be displaced."""
+        return self.group.asked
+
+    @property
+    def claim(self) -> tuple[int, int, int, int]:
+        """What is sorted by for displacing others: as ``order``, after what was asked for."""
+        return (self.group.asked, *self.order)
 
     @property
     def handle(self) -> int:

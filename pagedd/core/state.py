@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from pagedd.core.ageing import Ageing
 from pagedd.core.config import SchedulerConfig
 from pagedd.core.costs import Costs
 from pagedd.core.events import (
     Failed,
     Finished,
-    Reprioritized,
     Resumed,
     Started,
     Stats,
@@ -22,7 +22,7 @@ from pagedd.core.events import (
 from pagedd.core.ledger import Phase
 from pagedd.core.memory import Memory
 from pagedd.core.plan import Copy
-from pagedd.core.queue import UrgencyQueue
+from pagedd.core.queue import AgedQueue, UrgencyQueue, WaitingQueue
 from pagedd.core.request import Request
 from pagedd.core.sequence import Group, Sequence, SequenceState
 from pagedd.core.totals import Totals
@@ -43,7 +43,9 @@ class SchedulerState:
         )
         self.costs = Costs(self.memory, config.preemption_mode, config.page_bytes)
         self.groups: dict[int, Group] = {}
-        self.waiting = UrgencyQueue()
+        aging = config.priority_aging
+        self.ageing = None if aging is None else Ageing(aging)
+        self.waiting: WaitingQueue = UrgencyQueue() if aging is None else AgedQueue()
         self.running = UrgencyQueue()
         self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
         self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
@@ -62,19 +64,9 @@ class SchedulerState:
         self.arrivals += 1
         self.groups[request.handle] = group
         self.waiting.add(group.sequences[0])
+        if self.ageing is not None:
+            self.ageing.wait(request.handle, self.now)
         return self.waiting.place(group.sequences[0])
-
-    def prioritize(self, group: Group, priority: int) -> None:
-        """Another priority: every sequence of the request moves to its new place."""
-        before, group.priority = group.priority, priority
-        for sequence in group.remaining:
-            queue = self.waiting if sequence.slot < 0 else self.running
-            queue.remove(sequence)
-            sequence.order = sequence.order_now()
-            queue.add(sequence)
-        self.events.reprioritized.append(
-            Reprioritized(group.request.handle, before, priority, aged=False)
-        )
 
     def admit(self, sequence: Sequence, hits: list[int]) -> None:
         """From waiting to running: its slots, and the pages that hold its beginning already."""
@@ -94,7 +86,7 @@ class SchedulerState:
         sequence.state = SequenceState.PREFILLING
         group.started = True
         self._activate(group, 1)
-        group.settle(self.now)
+        self._settle(group)
         if resumes:
             self.totals.swapped -= swapped
             self.events.resumed.append(
@@ -218,10 +210,23 @@ class SchedulerState:
         unused = sum(-each.num_computed % size for each in self.running)
         return self.totals.stats(self.memory, self.num_waiting, unused)
 
+    def _settle(self, group: Group) -> None:
+        """What the request does may be another thing now."""
+        waited = group.book.waits
+        group.settle(self.now)
+        if self.ageing is None or waited == group.book.waits:
+            return
+        if waited:
+            self.ageing.serve(group.request.handle, self.now)
+        else:
+            self.ageing.wait(group.request.handle, self.now)
+
     def _dissolve(self, group: Group) -> None:
         for sequence in group.sequences:
             self._drop(sequence)
         del self.groups[group.request.handle]
+        if self.ageing is not None:
+            self.ageing.forget(group.request.handle)
 
     def _drop(self, sequence: Sequence) -> None:
         if sequence.state is SequenceState.ENDED:
@@ -261,7 +266,7 @@ class SchedulerState:
         if sequence.state is SequenceState.DECODING:
             group.decoding -= 1
         self._activate(group, -1)
-        group.settle(self.now)
+        self._settle(group)
 
     def _activate(self, group: Group, change: int) -> None:
         before, group.active = group.active, group.active + change

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from pagedd.core.ageing import MOST_URGENT
 from pagedd.core.events import Failed, Finished, Preempted, Resumed, StepEvents, Token
 from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
@@ -39,7 +40,9 @@ class Story:
 
     request: Request
     submitted: float
+    asked: int = 0
     priority: int = 0  # of now
+    waited: float = 0.0  # seconds in which nothing of it ran, since it asked for its priority
     started: float | None = None
     cached_tokens: int = 0
     tokens: dict[int, list[Token]] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class World:
         handle = len(self.stories) + 1
         sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
         request = Request(handle, tuple(prompt), sampling, priority, salt)  # type: ignore[arg-type]
-        self.stories[handle] = Story(request, self.now, priority)
+        self.stories[handle] = Story(request, self.now, priority, priority)
         self.scheduler.submit(request, self.now)
         self._observe()
         return handle
@@ -101,9 +104,9 @@ class World:
         self.scheduler.reprioritize(handle, priority, self.now)
         story = self.stories.get(handle)
         if story is not None and not story.over:
-            before, story.priority = story.priority, priority
             (event,) = self.scheduler._state.events.reprioritized
-            assert event == (handle, before, priority, False)
+            assert event == (handle, story.priority, priority, False)
+            story.asked, story.waited = priority, 0.0
         else:
             assert not self.scheduler._state.events.reprioritized
         self._observe()
@@ -112,14 +115,15 @@ class World:
         """One plan, executed and committed; ``meanwhile`` are commands while it runs."""
         self._pass(0.001)
         state = self.scheduler._state
+        plan = self.scheduler.plan(self.now)
         queued = [each for queue in (state.waiting, state.running) for each in queue]
         head = min(queued, key=lambda each: each.order, default=None)
-        plan = self.scheduler.plan(self.now)
         for preempted in state.events.preempted:
             assert state.running.last.priority <= preempted.priority, "a less urgent one stayed"
             assert head is not None
             assert (preempted.handle, preempted.choice) != (head.handle, head.index)
         self._observe()
+        self._check_priorities()
         if plan is None:
             assert self.scheduler.idle
             for method, *arguments in meanwhile:
@@ -175,6 +179,8 @@ class World:
             story = self.stories[handle]
             story.page_seconds += len(pages) * seconds
             story.pages_peak = max(story.pages_peak, len(pages))
+            if not self.scheduler._state.groups[handle].active:
+                story.waited += seconds
         self.now += seconds
 
     def _observe(self) -> None:
@@ -185,6 +191,12 @@ class World:
             self._check(events)
 
     def _check(self, events: StepEvents) -> None:
+        for change in events.reprioritized:
+            story = self.stories[change.handle]
+            assert not story.over
+            assert change.before == story.priority
+            story.priority = change.priority
+            assert not change.aged or change.priority < change.before
         for accepted in events.accepted:
             assert not self.stories[accepted.handle].over
         for started in events.started:
@@ -213,6 +225,19 @@ class World:
             story = self.stories[failed.handle]
             assert not story.over
             story.failed = failed
+
+    def _check_priorities(self) -> None:
+        """Each is as urgent as it was asked to be, less what it has gained by waiting."""
+        aging = self.config.priority_aging
+        for handle, group in self.scheduler._state.groups.items():
+            story = self.stories[handle]
+            assert story.priority == group.priority
+            levels = story.asked - story.priority
+            if aging is None:
+                assert levels == 0
+            elif story.priority > MOST_URGENT:
+                assert levels * aging <= story.waited + 1e-6
+                assert (levels + 1) * aging >= story.waited - 1e-6
 
     def _check_token(self, token: Token) -> None:
         story = self.stories[token.handle]
