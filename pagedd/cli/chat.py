@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pagedd.cli.flags import add_client_options, collect
 from pagedd.cli.parser import examples
+from pagedd.cli.priority import add_priority_flag
 from pagedd.cli.sampling import add_sampling_flags, params_from
 from pagedd.errors import PageddError, PromptTooLong, Unauthorized, Unreachable, UsageError
 
@@ -41,6 +42,7 @@ RETRY_MOST_S = 5.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sampling, and where the daemon is."""
     parser.add_argument("--system", metavar="TEXT", help="instructions for the whole conversation")
+    add_priority_flag(parser)
     add_sampling_flags(parser)
     add_client_options(parser)
 
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         open_ready(config.url, config["api-key"], interrupts) as connection,
     ):
         hello = connection.hello
-    conversation = Conversation(config, params, args.system)
+    conversation = Conversation(config, params, args.system, args.priority)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return _piped(conversation)
     with clean_end():
@@ -72,10 +74,11 @@ def run(args: argparse.Namespace) -> int:
 class Conversation:
     """The turns so far, and how the next one is answered."""
 
-    def __init__(self, config: Config, params: Params, system: str | None) -> None:
+    def __init__(self, config: Config, params: Params, system: str | None, priority: int) -> None:
         self._config = config
         self._params = params
         self._system = system
+        self._priority = priority
         self.turns: list[Message] = []
 
     def answer(self, text: str, interrupts: Interrupts) -> None:
@@ -96,7 +99,9 @@ class Conversation:
 
         first = [Message("system", self._system)] if self._system is not None else []
         asked = [*self.turns, Message("user", text)]
-        request = Generate(id="1", messages=[*first, *asked], params=self._params)
+        request = Generate(
+            id="chat", messages=[*first, *asked], params=self._params, priority=self._priority
+        )
         try:
             with self._connect(interrupts) as connection:
                 ask(connection, request, interrupts, show)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pagedd.cli.flags import add_client_options, collect
 from pagedd.cli.parser import examples
+from pagedd.cli.priority import add_priority_flag
 from pagedd.cli.sampling import add_sampling_flags, params_from
 from pagedd.errors import UsageError
 
@@ -47,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print the final frame with texts, usage and ledger"
     )
     parser.add_argument("--stats", action="store_true", help="print tokens and speed at the end")
-    parser.add_argument(
-        "--priority", type=int, default=0, metavar="N", help="smaller is more urgent (default: 0)"
-    )
+    add_priority_flag(parser)
     parser.add_argument(
         "--cache-salt", metavar="TEXT", help="share cached prefixes only with this salt"
     )
@@ -118,7 +117,7 @@ def build_request(
     from pagedd.protocol import Generate
 
     return Generate(
-        id="1" if chat is not None else "2",
+        id="generate",
         prompt=text if chat is None else None,
         messages=chat,
         params=params,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import NamedTuple, TextIO
 
-from pagedd.cli.terminal import Style, can_show, one_line
-from pagedd.protocol import PageCounts, Status
+from pagedd.cli.terminal import Style, can_show, columns_of, one_line
+from pagedd.cli.times import duration
+from pagedd.protocol import Status
 
 BAR_CELLS = 40
 _PHASES = ("plan", "build", "execute", "sample", "commit", "send")
@@ -21,12 +22,13 @@ class Glyphs(NamedTuple):
     shared: str
     cached: str
     free: str
+    swapped: str
     dot: str
     between: str
 
 
-RICH = Glyphs("█", "▓", "▒", "·", "●", " · ")
-ASCII = Glyphs("#", "=", "+", ".", "*", ", ")
+RICH = Glyphs("█", "▓", "▒", "·", "░", "●", " · ")
+ASCII = Glyphs("#", "=", "+", ".", "s", "*", ", ")
 
 
 def lines_of(status: Status, stream: TextIO) -> list[str]:
@@ -36,43 +38,46 @@ def lines_of(status: Status, stream: TextIO) -> list[str]:
     """
     glyphs = RICH if can_show(stream, "".join(RICH)) else ASCII
     style = Style(stream)
-    columns = shutil.get_terminal_size((100, 24)).columns if style.enabled else 200
+    columns = columns_of(stream)
     rows = [_requests(status, glyphs)]
     if status.pages.total:
-        rows += [_pages(status.pages, status.page_size, glyphs), _speed(status, glyphs)]
+        rows.append(_pages(status, glyphs))
+        if status.host_pages.total:
+            rows.append(_host_pages(status, glyphs))
+        rows.append(_speed(status, glyphs))
+    if status.preemptions.swap or status.preemptions.recompute:
+        rows.append(_preemptions(status, glyphs))
     if status.step_ms:
         rows.append(("step", _step(status.step_ms, glyphs)))
     rows.append(("listens", glyphs.between.join(one_line(at) for at in status.endpoints) or "-"))
-    if isinstance(status.advice, str):
-        rows.append(("advice", one_line(status.advice)))
     lines = [_head(status, glyphs, style, columns)]
+    if isinstance(status.advice, str):
+        rows.insert(0, ("advice", one_line(status.advice)))
     for name, text in rows:
         first, *more = wrap(text, max(columns - 10, 1)) or [""]
-        lines.append(f"{style(f'{name:<9}', '2')} {first}")
+        colour = "1;33" if name == "advice" else "2"
+        lines.append(f"{style(f'{name:<9}', colour)} {first}")
         lines += [" " * 10 + line for line in more]
     return lines
 
 
-def bar(pages: PageCounts, glyphs: Glyphs, cells: int = BAR_CELLS) -> str:
-    """The pages as a bar: owned, shared, cached, free; any that exist show at least one cell."""
-    counts = (pages.owned, pages.shared, pages.cached)
-    widths = [max(1, round(count * cells / pages.total)) if count else 0 for count in counts]
+def bar(counts: Sequence[tuple[int, str]], total: int, free: str, cells: int = BAR_CELLS) -> str:
+    """Pages as a bar: so many of each glyph, then the free ones; of any that exist at least one."""
+    widths = [max(1, round(count * cells / total)) if count else 0 for count, _ in counts]
     while sum(widths) > cells:
         widths[widths.index(max(widths))] -= 1
-    shown = "".join(glyph * width for glyph, width in zip(glyphs, widths, strict=False))
-    return shown + glyphs.free * (cells - len(shown))
+    shown = "".join(glyph * width for (_, glyph), width in zip(counts, widths, strict=True))
+    return shown + free * (cells - len(shown))
 
 
-def duration(seconds: float) -> str:
-    """Two units at most: 2 h 5 min."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+def amount(size: float) -> str:
+    """Bytes in a unit that leaves few digits: 512 B, 34.0 MiB."""
+    unit = "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def _head(status: Status, glyphs: Glyphs, style: Style, columns: int) -> str:
@@ -91,27 +96,41 @@ def _head(status: Status, glyphs: Glyphs, style: Style, columns: int) -> str:
 
 def _requests(status: Status, glyphs: Glyphs) -> tuple[str, str]:
     counts = status.requests
-    now = [f"{counts.running} running", f"{counts.waiting} waiting"]
-    if counts.swapped:
-        now.append(f"{counts.swapped} swapped")
+    now = [
+        f"{counts.running} running",
+        f"{counts.waiting} waiting",
+        f"{counts.swapped} swapped",
+    ]
     ended = [f"{counts.finished_total} finished", f"{counts.cancelled_total} cancelled"]
     ended.append(f"{counts.failed_total} failed")
     return "requests", f"{glyphs.between.join(now)}   ({glyphs.between.join(ended)})"
 
 
-def _pages(pages: PageCounts, page_size: int, glyphs: Glyphs) -> tuple[str, str]:
-    used = (pages.owned + pages.shared) / pages.total
+def _pages(status: Status, glyphs: Glyphs) -> tuple[str, str]:
+    pages = status.pages
+    held = ((pages.owned, glyphs.owned), (pages.shared, glyphs.shared))
+    drawn = bar((*held, (pages.cached, glyphs.cached)), pages.total, glyphs.free)
     counts = [
         f"{pages.owned} owned",
         f"{pages.shared} shared",
         f"{pages.cached} cached",
         f"{pages.free} free",
     ]
-    total = f"of {pages.total} × {page_size} tokens" if glyphs is RICH else f"of {pages.total}"
-    return (
-        "pages",
-        f"{bar(pages, glyphs)} {used:.0%} in use   {glyphs.between.join(counts)} {total}",
+    total = f"of {pages.total}"
+    if glyphs is RICH:
+        total += f" × {status.page_size} tokens"
+    used = f"{status.gpu_cache_usage:.0%} in use"
+    return "pages", f"{drawn} {used}   {glyphs.between.join(counts)} {total}"
+
+
+def _host_pages(status: Status, glyphs: Glyphs) -> tuple[str, str]:
+    pages = status.host_pages
+    drawn = bar(
+        ((pages.swapped, glyphs.swapped), (pages.cached, glyphs.cached)), pages.total, glyphs.free
     )
+    counts = [f"{pages.swapped} swapped", f"{pages.cached} cached", f"{pages.free} free"]
+    used = f"{status.host_cache_usage:.0%} in use"
+    return "host", f"{drawn} {used}   {glyphs.between.join(counts)} of {pages.total}"
 
 
 def _speed(status: Status, glyphs: Glyphs) -> tuple[str, str]:
@@ -121,11 +140,20 @@ def _speed(status: Status, glyphs: Glyphs) -> tuple[str, str]:
         f"{status.tokens.prompt} prompt",
     ]
     if status.prefix.queries:
-        parts.append(f"{status.prefix.hits / status.prefix.queries:.0%} from the prefix cache")
-    preempted = status.preemptions.swap + status.preemptions.recompute
-    if preempted:
-        parts.append(f"{preempted} preemptions")
+        where = f" ({status.host_hits} tokens of it in host memory)" if status.host_hits else ""
+        share = status.prefix.hits / status.prefix.queries
+        parts.append(f"{share:.0%} from the prefix cache{where}")
     return "tokens", glyphs.between.join(parts)
+
+
+def _preemptions(status: Status, glyphs: Glyphs) -> tuple[str, str]:
+    parts = [
+        f"{status.preemptions.swap} by swap",
+        f"{status.preemptions.recompute} by recompute",
+        f"{status.recomputed_tokens} tokens recomputed",
+        f"{amount(status.swapped_bytes)} swapped",
+    ]
+    return "preempted", glyphs.between.join(parts)
 
 
 def _step(step_ms: dict[str, float], glyphs: Glyphs) -> str:

@@ -8,6 +8,7 @@ sequence is split over tokens, and no unfinished sequence can swallow the text b
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -51,6 +52,23 @@ def can_show(stream: TextIO, text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def columns_of(stream: TextIO) -> int:
+    """Columns that a line may fill: those of a terminal. A file or pipe has any number."""
+    return shutil.get_terminal_size((100, 24)).columns if is_terminal(stream) else 200
+
+
+def reader_left(stream: TextIO) -> bool:
+    """Whether a pipe has nobody at its other end, so that waiting for more to write is vain."""
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)  # errors are reported without being asked for
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError):
+        return False
 
 
 def prepare_streams() -> None:

@@ -45,6 +45,7 @@ def status(**changes: Any) -> protocol.Status:
         step_ms={"plan": 0.1, "execute": 10.0},
         connections=1,
         endpoints=["unix:/run/fake.sock"],
+        gpu_cache_usage=0.408,
     )
     return msgspec.structs.replace(whole, **changes)
 
@@ -65,6 +66,10 @@ class FakeDaemon:
     max_model_len: int = 2048
     http_status: int | None = None
     now: Callable[[], protocol.Status] = status
+    explanations: dict[str, protocol.Explanation] = field(default_factory=dict)
+    past: list[protocol.Event] = field(default_factory=list)
+    # what happens after each question with a ref, which is how a command finds the past's end
+    future: list[list[protocol.Event]] = field(default_factory=list)
     received: queue.Queue[protocol.ClientFrame | None] = field(default_factory=queue.Queue)
 
     @property
@@ -124,14 +129,38 @@ class FakeDaemon:
         connection: ServerConnection,
     ) -> None:
         match frame:
-            case protocol.StatusRequest():
-                send(self.now())
-            case protocol.Cancel():
-                send(self._done(frame.id, "cancelled", 1))
+            case protocol.StatusRequest(ref=ref):
+                send(msgspec.structs.replace(self.now(), ref=ref or msgspec.UNSET))
+                if ref is not None:
+                    self._feed(send, connection)
+            case protocol.Cancel(id=id) if not id.startswith("#"):
+                send(self._done(id, "cancelled", 1))
+            case protocol.Cancel(id=id) | protocol.Reprioritize(id=id):
+                if id not in self.explanations:
+                    send(_not_found(id))
+            case protocol.Explain(id=id):
+                send(self.explanations.get(id) or _not_found(id))
+            case protocol.Subscribe(history=history):
+                if self.refuse is not None:
+                    send(self.refuse)
+                for event in self.past[len(self.past) - history :]:
+                    send(event)
+            case protocol.Unsubscribe():
+                pass
             case protocol.Generate():
                 self._generate(frame, send, connection)
             case _:
                 raise AssertionError(f"no command sends {frame}")
+
+    def _feed(
+        self, send: Callable[[protocol.ServerFrame], None], connection: ServerConnection
+    ) -> None:
+        if not self.future:
+            return
+        for event in self.future.pop(0):
+            send(event)
+        if self.drop:
+            connection.close(1001, "gone")
 
     def _generate(
         self,
@@ -161,3 +190,7 @@ class FakeDaemon:
         choices = [protocol.Choice(i, reason, text=text, tokens=tokens) for i in range(n)]
         usage = protocol.Usage(5, len(self.texts) * n, 0)
         return protocol.Done(name, choices, usage, LEDGER)
+
+
+def _not_found(name: str) -> protocol.Error:
+    return protocol.Error("request_not_found", f"there is no request {name!r}", False, ref=name)

@@ -58,7 +58,7 @@ def test_ctrl_c_ends_the_answer_and_not_the_session(
         screen.type("long\n")
         screen.expect("Hello")
         screen.type("\x03")
-        assert daemon.next(protocol.Cancel).id == "1"
+        assert daemon.next(protocol.Cancel).id == "chat"
         screen.expect(">>> ")
         daemon.hold = False
         screen.type("again\n")

@@ -41,9 +41,9 @@ def samples(option: Option) -> list[str]:
 
 
 def toml_line(option: Option, text: str) -> str:
-    value = option.kind.read(text)
-    if isinstance(value, bool | int | float):
-        return f"{option.name} = {str(value).lower()}\n"
+    bare = text in ("true", "false") or text.replace(".", "").isdecimal()
+    if bare and not isinstance(option.kind.read(text), str):
+        return f"{option.name} = {text}\n"
     return f'{option.name} = "{text}"\n'
 
 

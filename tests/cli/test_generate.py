@@ -237,7 +237,7 @@ def test_ctrl_c_cancels_on_the_daemon(env: dict[str, str], daemon: FakeDaemon) -
         before = screen.modes()
         screen.expect("Hello")
         screen.type("\x03")
-        assert daemon.next(protocol.Cancel).id == "1"
+        assert daemon.next(protocol.Cancel).id == "generate"
         assert screen.wait() == 130
         assert screen.modes() == before
     assert b"Traceback" not in screen.output
@@ -248,7 +248,7 @@ def test_ctrl_c_before_the_first_token(env: dict[str, str], daemon: FakeDaemon) 
     process = subprocess.Popen([*PAGEDD, "generate", "hi"], env=env, stdout=subprocess.PIPE)
     daemon.next(protocol.Generate)
     process.send_signal(signal.SIGINT)
-    assert daemon.next(protocol.Cancel).id == "1"
+    assert daemon.next(protocol.Cancel).id == "generate"
     assert process.communicate(timeout=30)[0] == b""
     assert process.returncode == 130
 
@@ -268,7 +268,7 @@ def test_a_closed_pipe_ends_quietly_and_cancels(env: dict[str, str], daemon: Fak
     command = [*PAGEDD, "generate", "hi"]
     process = subprocess.Popen(command, env=env, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert daemon.next(protocol.Cancel).id == "1"
+    assert daemon.next(protocol.Cancel).id == "generate"
     assert process.communicate(timeout=30)[1] == b""
     assert process.returncode == 0
 

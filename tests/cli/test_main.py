@@ -10,6 +10,7 @@ import pytest
 
 from pagedd.cli.main import VERBS, build_parser, main
 from tests.cli.fake_daemon import FakeDaemon
+from tests.cli.records import WAITS
 from tests.cli.terminal import environment, run
 
 NAMES = [name for name, _ in VERBS]
@@ -46,7 +47,16 @@ def test_help_loads_nothing_heavy(arguments: list[str], home: Path) -> None:
 def test_status_and_generate_load_neither_torch_nor_an_event_loop(
     env: dict[str, str], daemon: FakeDaemon
 ) -> None:
-    for arguments in (["status"], ["generate", "hi"], ["stop"]):
+    daemon.explanations["#17"] = WAITS
+    for arguments in (
+        ["status"],
+        ["generate", "hi"],
+        ["stop"],
+        ["explain", "17"],
+        ["events"],
+        ["reprioritize", "17", "2"],
+        ["cancel", "17"],
+    ):
         code, modules = imported(arguments, env)
         assert code == 0
         assert not modules & {*HEAVY, "rich", "psutil"}
@@ -98,6 +108,14 @@ def test_each_command_explains_itself_with_examples(
         (["status", "--url", "http://x"], "--url: must be unix:PATH"),
         (["stop", "--url", "ws://localhost:1"], "a daemon is stopped by its socket"),
         (["completions", "cmd"], "invalid choice"),
+        (["generate", "--priority", "2147483648", "hi"], "--priority: must be a whole number"),
+        (["chat", "--priority", "high"], "--priority: must be a whole number from -2147483648"),
+        (["reprioritize", "17"], "the following arguments are required: PRIORITY"),
+        (["reprioritize", "17", "urgent"], "PRIORITY: must be a whole number from -2147483648"),
+        (["cancel"], "the following arguments are required: ID"),
+        (["events", "--kind", "preempt"], "--kind: must be one of accepted, admitted, "),
+        (["events", "--kind", "preempt"], "not 'preempt', did you mean preempted?"),
+        (["events", "--lines", "-1"], "--lines: must be from 0 to 4096, not -1"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

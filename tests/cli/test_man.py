@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from pagedd.cli.main import VERBS, build_parser
 from pagedd.cli.status import NOT_RUNNING
 from pagedd.codes import CLASSES
 from pagedd.config import OPTIONS
+from pagedd.protocol.records import Kind
 
 MAN = Path(__file__).parents[2] / "man"
 PAGES = ("pagedd.1", "pagedd.toml.5", "pagedd-protocol.7")
@@ -86,7 +88,7 @@ def structs() -> list[type[msgspec.Struct]]:
         for value in vars(protocol).values()
         if isinstance(value, type)
         and issubclass(value, msgspec.Struct)
-        and value.__module__ == protocol.__name__
+        and value.__module__.startswith(f"{protocol.__name__}.")
     ]
     assert len(found) > 25
     return found
@@ -106,10 +108,18 @@ def test_pagedd_protocol_7_names_every_error_code() -> None:
     assert items == {*CLASSES, errors.PageddError.code}
 
 
+def test_pagedd_protocol_7_has_an_item_for_every_kind_of_record() -> None:
+    listed = source("pagedd-protocol.7").partition(".Sh RECORDS")[2].partition(".Sh")[0]
+    items = set(re.findall(r"^\.It Cm ([a-z]+)$", listed, re.MULTILINE))
+    assert set(get_args(Kind)) <= items
+
+
 def test_pagedd_protocol_7_gives_the_limits_of_the_structs() -> None:
     page = source("pagedd-protocol.7")
     assert f"{protocol.MAX_FRAME_BYTES >> 20} MiB" in page
     assert f"at most {protocol.MAX_STOP_STRINGS}, each of 1 to {protocol.MAX_STOP_LENGTH}" in page
+    assert f"events, 0 to {protocol.MAX_HISTORY} and" in page
+    assert f"From \\{protocol.INT32_MIN} to {protocol.INT32_MAX};" in page
     assert protocol.SUBPROTOCOL_JSON in page
     assert protocol.SUBPROTOCOL_MSGPACK in page
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedd import protocol
-from pagedd.cli.status_view import ASCII, BAR_CELLS, RICH, bar, duration, lines_of
+from pagedd.cli.status_view import ASCII, BAR_CELLS, RICH, amount, bar, lines_of
 from tests.cli.fake_daemon import FakeDaemon, status
 from tests.cli.terminal import PAGEDD, on_terminal, run
 
@@ -27,9 +27,10 @@ def test_the_bar_is_full_and_shows_whatever_exists(
     total = owned + shared + cached + free
     if not total:
         return
-    drawn = bar(protocol.PageCounts(total, free, cached, owned, shared), RICH)
+    held = ((owned, RICH.owned), (shared, RICH.shared), (cached, RICH.cached))
+    drawn = bar(held, total, RICH.free)
     assert len(drawn) == BAR_CELLS
-    for count, glyph in ((owned, RICH.owned), (shared, RICH.shared), (cached, RICH.cached)):
+    for count, glyph in held:
         assert (glyph in drawn) == (count > 0)
     if not free:
         # rounding leaves at most a cell for each kind
@@ -43,38 +44,82 @@ def test_the_lines_say_what_a_person_asks() -> None:
         "fake-model (cpu, bfloat16)",
         "up 1 h 2 min",
         "pid 4242",
-        "3 running · 2 waiting",
-        "40% in use",
+        "3 running · 2 waiting · 0 swapped",
+        "41% in use",
         "30 owned · 10 shared · 20 cached · 40 free of 100 × 16 tokens",
         "123.4 tokens/s",
         "25% from the prefix cache",
-        "1 preemptions",
         "plan 0.10 · execute 10.00",
         "unix:/run/fake.sock",
+        "preempted 0 by swap · 1 by recompute · 12 tokens recomputed · 0 B swapped",
     ):
         assert part in text
+    assert "host" not in text
+    calm = status(preemptions=protocol.PreemptionCounts(0, 0))
+    assert "preempted" not in "\n".join(lines_of(calm, io.StringIO()))
+
+
+SHORT = {
+    "requests": protocol.RequestCounts(12, 5, 2, 10, 1, 0),
+    "host_pages": protocol.HostPageCounts(100, 87, 9, 4),
+    "host_cache_usage": 0.13,
+    "preemptions": protocol.PreemptionCounts(12, 3),
+    "recomputed_tokens": 1204,
+    "swapped_bytes": 34 << 20,
+    "host_hits": 20,
+    "advice": "give it more memory",
+}
+
+
+def test_short_memory_shows_host_pages_and_preemptions() -> None:
+    lines = lines_of(status(**SHORT), io.TextIOWrapper(io.BytesIO(), "utf-8"))
+    assert lines[1] == "advice    give it more memory"
+    assert "12 running · 5 waiting · 2 swapped" in lines[2]
+    assert lines[4] == (
+        "host      " + "░" * 4 + "▒" * 2 + "·" * 34 + " 13% in use   9 swapped · 4 cached · "
+        "87 free of 100"
+    )
+    assert "25% from the prefix cache (20 tokens of it in host memory)" in lines[5]
+    assert lines[6] == (
+        "preempted 12 by swap · 3 by recompute · 1204 tokens recomputed · 34.0 MiB swapped"
+    )
+
+
+def test_advice_stands_out_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = lines_of(status(**SHORT), Terminal())
+    assert lines[1].startswith("\x1b[1;33madvice")
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_amounts() -> None:
+    shown = [amount(size) for size in (0, 1023, 1024, 34 << 20, 3 << 30, 5 << 50)]
+    assert shown == ["0 B", "1023 B", "1.0 KiB", "34.0 MiB", "3.0 GiB", "5120.0 TiB"]
 
 
 def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        encoding = "utf-8"
-
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    wide = " ".join(" ".join(lines_of(status(), io.TextIOWrapper(io.BytesIO(), "utf-8"))).split())
+    full = status(**SHORT)
+    wide = " ".join(" ".join(lines_of(full, io.TextIOWrapper(io.BytesIO(), "utf-8"))).split())
     for columns in (100, 80, 60):
         monkeypatch.setenv("COLUMNS", str(columns))
-        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines_of(status(), Terminal())]
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines_of(full, Terminal())]
         assert max(map(len, lines)) <= columns
         shown = " ".join(" ".join(lines[1:]).split())
         assert wide.endswith(shown)
 
 
 def test_an_encoding_without_blocks_gets_ascii() -> None:
-    text = "\n".join(lines_of(status(), io.TextIOWrapper(io.BytesIO(), "ascii")))
+    text = "\n".join(lines_of(status(**SHORT), io.TextIOWrapper(io.BytesIO(), "ascii")))
     assert text.isascii()
     assert ASCII.owned * 12 in text
 
@@ -93,12 +138,6 @@ def test_what_the_daemon_says_is_data() -> None:
     hostile = status(model="m\x1b[2J", endpoints=["unix:/\x07x"], reason="a\nb", advice="\x9b1m")
     for line in lines_of(hostile, io.TextIOWrapper(io.BytesIO(), "utf-8")):
         assert line.isprintable()
-
-
-def test_durations() -> None:
-    shown = [duration(s) for s in (0.4, 59, 60, 3599, 3600, 86399, 90000)]
-    assert shown[:3] == ["0 s", "59 s", "1 min 0 s"]
-    assert shown[3:] == ["59 min 59 s", "1 h 0 min", "23 h 59 min", "1 d 1 h"]
 
 
 def test_json_is_the_frame(env: dict[str, str], daemon: FakeDaemon) -> None:

@@ -1,0 +1,176 @@
+"""An explanation as lines for a person: how a request came there, and why it stands so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pagedd.cli.record_view import COLOURS, LEAST_CELLS, Paper, name_of, sentence_of
+from pagedd.cli.terminal import one_line
+from pagedd.cli.times import ago, span
+from pagedd.protocol import Explanation, Holder, Record
+
+MOST_PAST = 20  # records of the past that are shown
+_RUNS = ("prefilling", "decoding", "running")
+_LIMITS = {
+    "pages": "pages",
+    "slots": "slots in the batch",
+    "tokens": "tokens of the step: prefills before it use them up",
+    "turn": "its turn: it would fit, but others come before it",
+}
+
+
+def explanation_lines(explanation: Explanation, paper: Paper) -> list[str]:
+    """Lines without newline and without control characters of the data."""
+    past, present = split(explanation)
+    now = present[-1].at if present else time.time()
+    lines = [_head(explanation, paper)]
+    if past:
+        lines += ["", paper.style("how it came there", "1")]
+        if len(past) > MOST_PAST:
+            lines.append(f"  ({len(past) - MOST_PAST} earlier ones: --json has all)")
+        shown = [(ago(now - record.at), record) for record in past[-MOST_PAST:]]
+        width = max(len(when) for when, _ in shown)
+        for when, record in shown:
+            kind = paper.clip(record.kind)
+            column = f"  {when:>{width}}  {kind:<9}  "
+            coloured = paper.style(f"{kind:<9}", COLOURS.get(record.kind, "0"))
+            shown_column = f"  {paper.style(f'{when:>{width}}', '2')}  {coloured}  "
+            lines += paper.beside(column, shown_column, sentence_of(record))
+    if present:
+        title = "how it runs" if explanation.state in _RUNS else "why it waits"
+        lines += ["", paper.style(title, "1")]
+        for record in present:
+            lines += _present(record, present, paper)
+    return lines
+
+
+def table_lines(explanations: Sequence[Explanation], paper: Paper) -> list[str]:
+    """A line for each: name, state, when it goes on, and the sentence of how it stands."""
+    rows = []
+    for each in explanations:
+        past, present = split(each)
+        record = present[0] if present else past[-1] if past else None
+        text = "" if record is None else sentence_of(record)
+        name = each.id if record is None else name_of(record, paper)
+        rows.append((paper.clip(name), one_line(each.state), eta(each), text))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    lines = []
+    for name, state, when, text in rows:
+        column = f"{name:<{widths[0]}}  {state:<{widths[1]}}  {when:<{widths[2]}}  "
+        coloured = paper.style(f"{state:<{widths[1]}}", COLOURS.get(state, "0"))
+        shown = f"{paper.style(f'{name:<{widths[0]}}', '1')}  {coloured}  {when:<{widths[2]}}  "
+        room = max(paper.columns - len(column), LEAST_CELLS)
+        lines.append(shown + (paper.clip(text, room) if paper.folds else one_line(text)))
+    return lines
+
+
+def split(explanation: Explanation) -> tuple[list[Record], list[Record]]:
+    """What led there, and how it stands: the last records, all of the same moment."""
+    reasons = explanation.reasons
+    first = len(reasons)
+    while (
+        first
+        and reasons[first - 1].kind in ("waiting", "running")
+        and reasons[first - 1].at == reasons[-1].at
+    ):
+        first -= 1
+    return reasons[:first], reasons[first:]
+
+
+def eta(explanation: Explanation) -> str:
+    """When it starts, goes on or ends; empty where that is not known."""
+    if not isinstance(explanation.eta_ms, tuple):
+        return ""
+    verb = "starts" if explanation.state == "waiting" else "goes on"
+    if explanation.state in _RUNS:
+        verb = "ends"
+    low, high = explanation.eta_ms
+    if low == high == 0:
+        return f"{verb} at once"
+    return f"{verb} in {span(low, high)}"
+
+
+def _head(explanation: Explanation, paper: Paper) -> str:
+    reasons, state = explanation.reasons, one_line(explanation.state)
+    name = name_of(reasons[0], paper) if reasons else ""
+    parts = [
+        paper.style(name or paper.clip(explanation.id), "1"),
+        paper.style(state, COLOURS.get(state, "0")),
+        eta(explanation),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _present(record: Record, present: Sequence[Record], paper: Paper) -> list[str]:
+    """The numbers of one state, and who holds what is missing."""
+    own = [each for each in present if each.handle == present[0].handle]
+    lines = []
+    if record.handle != present[0].handle:
+        lines += ["", f"  {name_of(record, paper)} is the first in the queue, and waits itself"]
+    elif len(own) > 1 and isinstance(record.index, int):
+        lines += [""] * (record is not own[0]) + [f"  choice {record.index}"]
+    facts = _waiting(record) if record.kind == "waiting" else _running(record)
+    if not facts:
+        return [*lines, *paper.beside("  ", "  ", sentence_of(record))]
+    width = max(len(name) for name, _ in facts)
+    for name, text in facts:
+        column = f"  {name:<{width}}  "
+        lines += paper.beside(column, paper.style(column, "2"), text)
+    if isinstance(record.holders, list) and record.holders:
+        lines += _holders(record.holders, record.others, paper)
+    return lines
+
+
+def _waiting(record: Record) -> list[tuple[str, str]]:
+    """Name and text of what a waiting sequence meets; empty when it is not said."""
+    limit = record.limit
+    if not isinstance(limit, str):
+        return []
+    facts = [("limit", _LIMITS.get(limit, limit))]
+    if isinstance(record.needed, int) and limit != "turn":
+        kept = record.headroom if isinstance(record.headroom, int) else 0
+        more = f", with {kept:,} to be left free" if kept else ""
+        facts.append(("needs", f"{record.needed:,}{more}"))
+        facts += [("free", f"{record.available:,}"), ("short", f"{record.short:,}")]
+    if isinstance(record.ahead, int) and record.ahead:
+        facts.append(("behind", f"{record.ahead:,} in the queue"))
+    return facts
+
+
+def _running(record: Record) -> list[tuple[str, str]]:
+    facts = []
+    if isinstance(record.state, str):
+        facts.append(("state", record.state))
+    if isinstance(record.computed, int) and isinstance(record.tokens, int):
+        drawn = f", {record.generated:,} generated" if isinstance(record.generated, int) else ""
+        facts.append(("in the cache", f"{record.computed:,} of {record.tokens:,} tokens{drawn}"))
+    if isinstance(record.pages, int):
+        common = f", {record.shared:,} of them shared" if record.shared else ""
+        facts.append(("pages", f"{record.pages:,}{common}"))
+    if isinstance(record.priority, int):
+        facts.append(("priority", f"{record.priority}"))
+    return facts
+
+
+def _holders(holders: Sequence[Holder], others: object, paper: Paper) -> list[str]:
+    """Who holds what is missing, in columns."""
+    several = {each.handle for each in holders if each.index}
+    names = [
+        name_of(each, paper) + (f" choice {each.index}" if each.handle in several else "")
+        for each in holders
+    ]
+    rows = [("held by", "priority", "pages", "alone")]
+    rows += [
+        (name, str(each.priority), str(each.pages), str(each.alone))
+        for name, each in zip(names, holders, strict=True)
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = [""]
+    for row in rows:
+        cells = [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in (1, 2, 3))]
+        lines.append("  " + "  ".join(cells))
+    lines[1] = paper.style(lines[1], "2")
+    if isinstance(others, int) and others:
+        lines.append(f"  and {others} more")
+    return lines

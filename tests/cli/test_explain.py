@@ -1,0 +1,258 @@
+"""``pagedd explain``: what it shows of an explanation, on what terminal, and how it fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pagedd import protocol
+from pagedd.cli.explain_view import explanation_lines, split, table_lines
+from pagedd.cli.record_view import Paper
+from tests.cli.fake_daemon import FakeDaemon
+from tests.cli.records import (
+    ACCEPTED,
+    BEHIND,
+    HOSTILE,
+    NOW,
+    RUNNING,
+    RUNS,
+    TURN,
+    WAITING,
+    WAITS,
+    event,
+)
+from tests.cli.terminal import environment, on_terminal, run
+
+WIDE = """\
+#17 r41  swapped  goes on in 2 to 9.4 s
+
+how it came there
+  1 min 15 s ago  accepted   joined the queue with 120 prompt tokens, behind 3 others, priority 0.
+      12.4 s ago  admitted   was admitted after 62.9 s: it holds 8 pages, and 0 of its prompt tokens were in the cache.
+      340 ms ago  preempted  gave way to r3 (#5), which lacked pages: priority -5 comes before 0, policy length; its 9
+                             pages went to host memory (estimated: swap 2.1 ms, recompute 45 ms).
+
+why it waits
+  limit  pages
+  needs  9, with 1 to be left free
+  free   3
+  short  6
+
+  held by  priority  pages  alone
+  #5 r3          -5     57     50
+  #9 r7           0     12     12
+  and 2 more"""  # noqa: E501
+NARROW = """\
+#18 r42  waiting  starts in 2.3 to 12 s
+
+why it waits
+  limit   its turn: it would fit, but others come before it
+  behind  1 in the queue
+
+  #17 r41 is the first in the queue, and waits itself
+  limit  pages
+  needs  9, with 1 to be left free
+  free   3
+  short  6
+
+  held by  priority  pages  alone
+  #5 r3          -5     57     50
+  #9 r7           0     12     12
+  and 2 more"""
+TABLE = """\
+#5 r3    decoding  ends in 1.9 to 2.1 s   is decoding: 300 tokens generated, on…
+#17 r41  swapped   goes on in 2 to 9.4 s  waits for pages: it needs 9 (1 of the…
+#18 r42  waiting   starts in 2.3 to 12 s  waits for its turn: it would fit, but…"""
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+class AsciiTerminal(Terminal):
+    encoding = "ascii"
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    return monkeypatch
+
+
+def test_a_wide_terminal_gets_history_numbers_and_holders(plain: pytest.MonkeyPatch) -> None:
+    plain.setenv("COLUMNS", "120")
+    assert "\n".join(explanation_lines(WAITS, Paper(Terminal()))) == WIDE
+
+
+def test_what_is_not_the_first_says_what_the_first_waits_for(plain: pytest.MonkeyPatch) -> None:
+    assert "\n".join(explanation_lines(BEHIND, Paper(Terminal()))) == NARROW
+
+
+def test_what_runs_says_how_far_it_is(plain: pytest.MonkeyPatch) -> None:
+    assert explanation_lines(RUNS, Paper(Terminal())) == [
+        "#5 r3  decoding  ends in 1.9 to 2.1 s",
+        "",
+        "how it runs",
+        "  state         decoding",
+        "  in the cache  1,811 of 1,812 tokens, 300 generated",
+        "  pages         57, 7 of them shared",
+        "  priority      -5",
+    ]
+
+
+def test_the_table_has_one_line_a_request(plain: pytest.MonkeyPatch) -> None:
+    lines = table_lines([RUNS, WAITS, BEHIND], Paper(Terminal()))
+    assert "\n".join(lines) == TABLE
+    piped = table_lines([RUNS, WAITS, BEHIND], Paper(io.StringIO()))
+    assert len(piped) == 3
+    assert piped[1].endswith("12 pages and 2 more.")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_no_line_is_wider_than_the_terminal(plain: pytest.MonkeyPatch, columns: int) -> None:
+    plain.delenv("NO_COLOR")
+    plain.setenv("TERM", "xterm")
+    plain.setenv("COLUMNS", str(columns))
+    for explanation in (WAITS, RUNS):
+        lines = explanation_lines(explanation, Paper(Terminal()))
+        assert any("\x1b[" in line for line in lines)
+        bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+        assert max(map(len, bare)) <= max(columns, 50)
+        plain.setenv("NO_COLOR", "1")
+        assert explanation_lines(explanation, Paper(Terminal())) == bare
+        plain.delenv("NO_COLOR")
+
+
+def test_ascii_is_enough(plain: pytest.MonkeyPatch) -> None:
+    paper = Paper(AsciiTerminal())
+    lines = [*explanation_lines(WAITS, paper), *table_lines([WAITS], paper)]
+    assert all(line.isascii() for line in lines)
+    assert lines[-1].endswith("...")
+
+
+def test_several_choices_are_told_apart(plain: pytest.MonkeyPatch) -> None:
+    second = msgspec.structs.replace(RUNNING, index=1)
+    lines = explanation_lines(
+        protocol.Explanation("#5", "decoding", [RUNNING, second]), Paper(Terminal())
+    )
+    assert [line for line in lines if "choice" in line] == ["  choice 0", "  choice 1"]
+
+
+def test_an_old_wait_is_past_and_the_wait_of_this_moment_is_not() -> None:
+    old = msgspec.structs.replace(WAITING, at=NOW - 3)
+    past, present = split(protocol.Explanation("#17", "waiting", [ACCEPTED, old, WAITING]))
+    assert (past, present) == ([ACCEPTED, old], [WAITING])
+
+
+def test_a_long_past_is_shortened_and_says_so(plain: pytest.MonkeyPatch) -> None:
+    past = [msgspec.structs.replace(ACCEPTED, at=NOW - 100 + i) for i in range(50)]
+    lines = explanation_lines(
+        protocol.Explanation("#17", "waiting", [*past, WAITING]), Paper(Terminal())
+    )
+    assert "  (30 earlier ones: --json has all)" in lines
+    assert sum("accepted" in line for line in lines) == 20
+
+
+def test_what_has_ended_has_a_past_alone(plain: pytest.MonkeyPatch) -> None:
+    lines = explanation_lines(protocol.Explanation("#17", "ended", [ACCEPTED]), Paper(Terminal()))
+    assert lines[0] == "#17 r41  ended"
+    assert lines[2] == "how it came there"
+    assert not [line for line in lines if "why" in line or "how it runs" in line]
+
+
+def test_a_reason_without_numbers_is_its_sentence(plain: pytest.MonkeyPatch) -> None:
+    record = protocol.Record(at=NOW, kind="waiting", text="r1 (#3) waits for Godot.", handle=3)
+    lines = explanation_lines(protocol.Explanation("#3", "waiting", [record]), Paper(Terminal()))
+    assert lines == ["#3  waiting", "", "why it waits", "  r1 (#3) waits for Godot."]
+
+
+def test_what_clients_chose_reaches_no_terminal_raw(plain: pytest.MonkeyPatch) -> None:
+    holder = protocol.Holder(HOSTILE, 4, 0, 0, 1, 1)
+    wild = msgspec.structs.replace(
+        WAITING, request=HOSTILE, text=HOSTILE, holders=[holder], limit=HOSTILE
+    )
+    past = msgspec.structs.replace(ACCEPTED, request=HOSTILE, text=HOSTILE, kind=HOSTILE)
+    for at in (float("nan"), float("inf"), -1e300, 1e300):
+        past = msgspec.structs.replace(past, at=at)
+        explanation = protocol.Explanation(HOSTILE, HOSTILE, [past, wild], (float("nan"), 1.0))
+        paper = Paper(Terminal())
+        for line in [*explanation_lines(explanation, paper), *table_lines([explanation], paper)]:
+            assert not line or line.isprintable()
+
+
+def test_the_daemon_is_asked_by_number_and_json_is_the_frame(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    daemon.explanations["#17"] = WAITS
+    for word in ("17", "#17"):
+        done = run("explain", word, "--json", env=env)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert daemon.next(protocol.Explain).id == "#17"
+        found = json.loads(done.stdout)
+        assert (found["id"], found["state"], found["eta_ms"]) == ("#17", "swapped", [2000, 9400])
+        assert found["reasons"][-1]["holders"][0]["alone"] == 50
+        assert done.stdout.count(b"\n") == 1
+
+
+def test_a_client_s_own_name_is_sent_as_it_is(env: dict[str, str], daemon: FakeDaemon) -> None:
+    daemon.explanations["r41"] = msgspec.structs.replace(WAITS, id="r41")
+    done = run("explain", "r41", env=env)
+    assert done.returncode == 0
+    assert done.stdout.decode().startswith("#17 r41  swapped  goes on in 2 to 9.4 s\n\nhow it")
+    assert b"\x1b" not in done.stdout
+
+
+def test_a_request_that_is_not_there_is_one_line(env: dict[str, str], daemon: FakeDaemon) -> None:
+    for flags in ([], ["--json"]):
+        done = run("explain", "99", *flags, env=env)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr == b"pagedd: there is no request '#99'\n"
+
+
+def test_without_a_request_the_open_ones_are_listed(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    ended = protocol.Event(at=NOW, kind="finished", text="r9 (#9) finished.", handle=9)
+    begun = [msgspec.structs.replace(ACCEPTED, handle=handle) for handle in (9, 18, 17, 5, 30)]
+    daemon.past = [*map(event, begun), ended, protocol.Event(at=NOW, kind="evicted", text="x")]
+    daemon.explanations = {"#17": WAITS, "#18": BEHIND, "#5": RUNS}  # 30 has just ended
+    done = run("explain", env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [line.split()[0] for line in done.stdout.decode().splitlines()] == ["#5", "#17", "#18"]
+    as_json = run("explain", "--json", env=env)
+    assert [json.loads(line)["id"] for line in as_json.stdout.splitlines()] == ["#5", "#17", "#18"]
+
+
+def test_when_nothing_is_open_it_says_so(env: dict[str, str], daemon: FakeDaemon) -> None:
+    done = run("explain", env=env)
+    assert (done.returncode, done.stdout) == (0, b"no request is open\n")
+    assert run("explain", "--json", env=env).stdout == b""
+
+
+def test_a_terminal_sees_colours_and_a_hostile_name_does_nothing(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    daemon.explanations["#18"] = msgspec.structs.replace(
+        BEHIND, reasons=[msgspec.structs.replace(TURN, request=HOSTILE, text=HOSTILE), WAITING]
+    )
+    with on_terminal("explain", "18", env={**env, "TERM": "xterm-256color"}) as screen:
+        assert screen.wait() == 0
+    assert b"\x1b[33mwaiting" in screen.output
+    for forbidden in (b"\x1b[2J", b"\x07", b"\xc2\x9b"):
+        assert forbidden not in screen.output
+
+
+def test_no_daemon_is_69(home: Path) -> None:
+    for arguments in (["17"], []):
+        done = run("explain", *arguments, env=environment(home))
+        assert (done.returncode, done.stdout) == (69, b"")
+        assert done.stderr.count(b"\n") == 1
