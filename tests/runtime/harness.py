@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pagedd.core.events import StepEvents
+from pagedd.core.events import Finished, Preempted, Resumed, StepEvents
+from pagedd.core.plan import StepPlan, TopLogprob
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel, load_model
 from pagedd.runtime.build import build_runner
+
+# What the scheduler is told, so that modes and policies that weigh costs decide alike in every run:
+# how long a token takes to compute, how large a page is, and how long it takes to copy one.
+TOKEN_SECONDS = 2e-3
+PAGE_BYTES = 16_000_000
+PAGE_SECONDS = 1e-3
+
+Asked = tuple[Sequence[int], SamplingParams]
 
 
 @dataclass
@@ -20,14 +31,23 @@ class Outcome:
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top: list[tuple[TopLogprob, ...]] = field(default_factory=list)
     finish: str | None = None
 
 
 class Bench:
-    """One model with a pool of its own; ``run`` serves all given requests at once."""
+    """One model with a pool of its own; ``run`` serves all given requests at once.
+
+    ``page_seconds`` is what copying a page is said to take.
+    """
 
     def __init__(
-        self, model: Path | LoadedModel, *, prefix_cache: bool = True, **config: Any
+        self,
+        model: Path | LoadedModel,
+        *,
+        prefix_cache: bool = True,
+        page_seconds: float = PAGE_SECONDS,
+        **config: Any,
     ) -> None:
         name = model if isinstance(model, Path) else "loaded"
         self.config = EngineConfig(model=str(name), prefix_cache=prefix_cache, **config)
@@ -46,40 +66,88 @@ class Bench:
                 prefix_cache=prefix_cache,
                 preemption_policy=self.config.preemption_policy,
                 preemption_mode=self.config.preemption_mode,
+                priority_aging=self.config.priority_aging,
+                fair_share=self.config.fair_share,
                 num_host_pages=self.shape.num_host_pages,
-                page_bytes=self.shape.page_bytes,
+                page_bytes=PAGE_BYTES,
                 longest_free_prompt=self.loaded.spec.rope.longest_free_prompt,
             ),
             key=b"tests",
         )
-        self.preemptions = 0
+        self.page_seconds = page_seconds
         self.handle = 0
+        self.now = 0.0
+        self.plans: list[StepPlan] = []
+        self.preempted: list[Preempted] = []
+        self.resumed: list[Resumed] = []
+        self.finished: dict[int, Finished] = {}
 
-    def run(self, requests: list[tuple[list[int], SamplingParams]]) -> list[list[Outcome]]:
-        """→ one list of choices for each request."""
-        first = self.handle
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence gave way."""
+        return len(self.preempted)
+
+    def run(
+        self,
+        requests: Sequence[Asked],
+        *,
+        order: Sequence[int] | None = None,
+        apart: int = 0,
+        priorities: Sequence[int] | None = None,
+        before_step: Callable[[int], None] | None = None,
+    ) -> list[list[Outcome]]:
+        """→ one list of choices for each request.
+
+        They arrive in ``order``, ``apart`` steps between them; request i is handle ``first + i``
+        all the same, where ``first`` is ``handle`` before the call. ``before_step`` is called with
+        the number of the step, from 0, and may give commands to the scheduler.
+        """
+        first, self.handle = self.handle, self.handle + len(requests)
         outcomes = [[Outcome() for _ in range(params.n)] for _, params in requests]
-        for prompt, params in requests:
-            self.scheduler.submit(Request(self.handle, tuple(prompt), params), 0.0)
-            self.handle += 1
-        now = 0.0
-        while not self.scheduler.idle:
-            now += 0.01
-            plan = self.scheduler.plan(now)
-            assert plan is not None
-            result = self.runner.execute(plan)
-            self.scheduler.commit(plan, result, now, self.runner.phases)
-            self.scheduler.audit()
-            self._read(self.scheduler.take_events(), first, outcomes)
+        coming = deque(order if order is not None else range(len(requests)))
+        step = 0
+        while coming or not self.scheduler.idle:
+            while coming and (step >= apart * (len(requests) - len(coming)) or self.scheduler.idle):
+                i = coming.popleft()
+                prompt, params = requests[i]
+                priority = priorities[i] if priorities else 0
+                request = Request(first + i, tuple(prompt), params, priority, client=str(i % 3))
+                self.scheduler.submit(request, self.now)
+            if before_step is not None:
+                before_step(step)
+            self._read(self.step(), first, outcomes)
+            step += 1
         return outcomes
 
-    def _read(self, events: StepEvents, first: int, outcomes: list[list[Outcome]]) -> None:
+    def step(self) -> StepEvents:
+        """One step, and what happened in it. Needs something to do."""
+        self.now += 0.01
+        plan = self.scheduler.plan(self.now)
+        assert plan is not None
+        self.plans.append(plan)
+        result = self.runner.execute(plan)
+        moved = len(plan.swap_out) + len(plan.swap_in)
+        phases = {"execute": plan.num_tokens * TOKEN_SECONDS, "swap": moved * self.page_seconds}
+        self.scheduler.commit(plan, result, self.now, phases)
+        self.scheduler.audit()
+        events = self.scheduler.take_events()
         assert not events.failed, events.failed
-        self.preemptions += len(events.preempted)
+        self.preempted += events.preempted
+        self.resumed += events.resumed
+        self.finished.update((each.handle, each) for each in events.finished)
+        return events
+
+    def preemptions_of(self, first: int, count: int) -> Counter[int]:
+        """How often each of the ``count`` requests from handle ``first`` on was preempted."""
+        times = Counter(event.handle - first for event in self.preempted)
+        return Counter({i: times[i] for i in range(count)})
+
+    def _read(self, events: StepEvents, first: int, outcomes: list[list[Outcome]]) -> None:
         for token in events.tokens:
             choice = outcomes[token.handle - first][token.choice]
             assert choice.finish is None
             choice.tokens.append(token.token)
             if token.logprobs is not None:
                 choice.logprobs.append(token.logprobs.logprob)
+                choice.top.append(token.logprobs.top)
             choice.finish = token.finish

@@ -1,4 +1,4 @@
-"""The same text whatever the pool, the budget, the mates, the sharing and the preemptions."""
+"""The same text whatever the pool, the budget, the mates and the sharing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from pagedd.core.policies import POLICIES
 from pagedd.core.request import SamplingParams
-from pagedd.models.load import LoadedModel
-from tests.runtime.harness import Bench, Outcome
+from tests.runtime.harness import Asked, Bench, Outcome
 from tests.tiny.models import KINDS, build
-
-Asked = list[tuple[list[int], SamplingParams]]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +34,7 @@ def prompts(count: int, seed: int) -> list[list[int]]:
     return result
 
 
-def alone(path: Path, asked: Asked, **config: Any) -> list[list[Outcome]]:
+def alone(path: Path, asked: list[Asked], **config: Any) -> list[list[Outcome]]:
     """Each request by itself, in a pool without end, nothing shared."""
     bench = Bench(path, prefix_cache=False, num_pages=200, page_size=8, **config)
     return [bench.run([request])[0] for request in asked]
@@ -60,7 +56,7 @@ KINDS_OF_SAMPLING: list[dict[str, Any]] = [
 ]
 
 
-def asked(count: int, seed: int = 0) -> Asked:
+def asked(count: int, seed: int = 0) -> list[Asked]:
     kinds = KINDS_OF_SAMPLING
     return [
         (prompt, SamplingParams(max_tokens=24 + 3 * i, **kinds[i % len(kinds)]))
@@ -82,67 +78,6 @@ def test_a_tight_pool_changes_no_token(folder: Path, kind: str) -> None:
             assert len(choice.logprobs) == expected_entries
     again = tight.run(requests)  # now from a warm prefix index
     assert tokens(again) == expected
-
-
-@pytest.fixture(scope="module")
-def crowd(folder: Path) -> tuple[LoadedModel, Asked, list[list[Outcome]]]:
-    """Twelve requests of all kinds, and what each gives alone in a pool without end."""
-    path = model(folder, "llama")
-    requests = asked(12, seed=4)
-    return Bench(path, num_pages=4).loaded, requests, alone(path, requests)
-
-
-@pytest.mark.parametrize("prefix_cache", [True, False])
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("mode", ["swap", "recompute", "auto"])
-def test_no_mode_and_no_policy_changes_an_answer(
-    crowd: tuple[LoadedModel, Asked, list[list[Outcome]]],
-    mode: str,
-    policy: str,
-    prefix_cache: bool,
-) -> None:
-    loaded, requests, expected = crowd
-    bench = Bench(
-        loaded,
-        num_pages=24,
-        page_size=8,
-        max_num_seqs=12,
-        max_num_batched_tokens=40,
-        preemption_mode=mode,
-        preemption_policy=policy,
-        prefix_cache=prefix_cache,
-    )
-    got = bench.run(requests)
-    assert tokens(got) == tokens(expected)
-    for one, other in zip(got, expected, strict=True):
-        for choice, reference in zip(one, other, strict=True):
-            assert choice.logprobs == pytest.approx(reference.logprobs, abs=1e-4)
-    stats = bench.scheduler.stats()
-    assert stats.preemptions_swap + stats.preemptions_recompute == bench.preemptions >= 4
-    assert stats.generated_tokens == sum(len(c.tokens) for choices in got for c in choices)
-    assert (stats.swapped, stats.host_pages.free) == (0, stats.host_pages.total)
-    if mode == "swap":
-        assert (stats.preemptions_recompute, stats.recomputed_tokens) == (0, 0)
-        assert stats.swapped_bytes > 0
-    if mode == "recompute":
-        assert stats.preemptions_swap == stats.host_pages.total == 0
-
-
-@pytest.mark.parametrize("num_host_pages", [0, 1, 9])
-def test_swap_space_that_is_short_changes_no_answer(
-    crowd: tuple[LoadedModel, Asked, list[list[Outcome]]], num_host_pages: int
-) -> None:
-    loaded, requests, expected = crowd
-    bench = Bench(
-        loaded,
-        num_pages=24,
-        page_size=8,
-        max_num_seqs=12,
-        preemption_mode="swap",
-        num_host_pages=num_host_pages,
-    )
-    assert tokens(bench.run(requests)) == tokens(expected)
-    assert bench.scheduler.stats().preemptions_recompute > 0
 
 
 @pytest.mark.parametrize("page_size", [1, 5, 16, 48])

@@ -1,0 +1,158 @@
+"""Nobody can tell from an answer that it was preempted: twelve requests in too few pages."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from pagedd.core.policies import POLICIES
+from pagedd.core.request import SamplingParams
+from tests.runtime.crowd import NUM_PAGES, PAGE_SIZE, PAGES_NEEDED, Crowd
+from tests.runtime.harness import TOKEN_SECONDS, Asked, Bench
+from tests.tiny.models import build
+from tests.tiny.tokenizer import EOS
+
+MODES = ("swap", "recompute", "auto")
+# Seconds a page at which copying it out and in takes as long as computing its tokens.
+EVEN = TOKEN_SECONDS * PAGE_SIZE / 2
+# Rows of a step; steps between two arrivals. When they come apart, each is more urgent than those
+# before it: with few rows a step nobody would give way otherwise.
+ROUNDS = ((1, 20), (8, 2), (40, 1), (40, 0))
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Crowd:
+    return Crowd.of(build("llama", tmp_path_factory.mktemp("tiny") / "llama"))
+
+
+def rise(order: list[int]) -> list[int]:
+    """The priority of each request, when who comes later is more urgent."""
+    return [-order.index(which) for which in range(len(order))]
+
+
+def test_the_load_is_what_it_says(crowd: Crowd) -> None:
+    huge = Bench(crowd.loaded, num_pages=PAGES_NEEDED, page_size=PAGE_SIZE, prefix_cache=False)
+    crowd.serve(huge)
+    assert huge.preemptions == 0
+    assert sum(end.ledger.pages_peak for end in huge.finished.values()) == PAGES_NEEDED
+    assert PAGES_NEEDED > 2 * NUM_PAGES
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_request_gives_way_again_and_again(
+    crowd: Crowd, mode: str, prefix_cache: bool
+) -> None:
+    """Every policy and step size. `auto` begins with what seems quicker, and learns better."""
+    times: Counter[int] = Counter()
+    modes: Counter[str] = Counter()
+    for turn, policy in enumerate(sorted(POLICIES)):
+        for which, (budget, apart) in enumerate(ROUNDS):
+            bench = crowd.tight(
+                preemption_mode=mode,
+                preemption_policy=policy,
+                prefix_cache=prefix_cache,
+                max_num_batched_tokens=budget,
+                page_seconds=0.8 * EVEN,
+            )
+            order = crowd.order(3 * turn + which)
+            crowd.serve(bench, order=order, apart=apart, priorities=rise(order) if apart else None)
+            assert bench.preemptions > 0
+            times += bench.preemptions_of(0, len(crowd.requests))
+            modes.update(event.mode for event in bench.preempted)
+            assert mode != "swap" or bench.scheduler.stats().recomputed_tokens == 0
+    assert min(times[which] for which in range(len(crowd.requests))) >= 2, times
+    assert set(modes) == ({"swap", "recompute"} if mode == "auto" else {mode})
+
+
+@pytest.mark.parametrize(("page_seconds", "mode"), [(EVEN / 20, "swap"), (EVEN * 20, "recompute")])
+def test_auto_learns_which_way_is_quicker(crowd: Crowd, page_seconds: float, mode: str) -> None:
+    bench = crowd.tight(preemption_mode="auto", page_seconds=page_seconds)
+    for turn in range(4):
+        crowd.serve(bench, order=crowd.order(turn))
+    later = bench.preempted[len(bench.preempted) // 2 :]
+    assert len(later) >= 4
+    assert {event.mode for event in later if event.choice_of_mode == "estimate"} == {mode}
+
+
+@pytest.mark.parametrize("budget", [1, 8, 40])
+@pytest.mark.parametrize("num_host_pages", [0, 1, 9])
+@pytest.mark.parametrize("mode", ["swap", "auto"])
+def test_swap_space_that_is_short_changes_no_answer(
+    crowd: Crowd, mode: str, num_host_pages: int, budget: int
+) -> None:
+    bench = crowd.tight(
+        preemption_mode=mode, num_host_pages=num_host_pages, max_num_batched_tokens=budget
+    )
+    order = crowd.order(num_host_pages)
+    apart = {1: 20, 8: 2, 40: 0}[budget]
+    crowd.serve(bench, order=order, apart=apart, priorities=rise(order) if apart else None)
+    assert bench.preemptions > 0
+    if mode == "swap":
+        why = {event.choice_of_mode for event in bench.preempted if event.mode == "recompute"}
+        assert why == {"no_swap_space" if num_host_pages == 0 else "swap_space_full"}
+        assert num_host_pages < 9 or bench.scheduler.stats().preemptions_swap > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"priority_aging": 0.1},
+        {"fair_share": True},
+        {"priority_aging": 0.2, "fair_share": True},
+    ],
+    ids=str,
+)
+def test_other_priorities_on_the_way_change_no_answer(
+    crowd: Crowd, mode: str, config: dict[str, object]
+) -> None:
+    for seed, policy in enumerate(sorted(POLICIES)):
+        rng = random.Random(seed)
+        bench = crowd.tight(
+            preemption_mode=mode, preemption_policy=policy, max_num_batched_tokens=20, **config
+        )
+
+        def meddle(step: int, rng: random.Random = rng, bench: Bench = bench) -> None:
+            if rng.random() < 0.3:  # also of requests that are over
+                handle, priority = rng.randrange(len(crowd.requests)), rng.randrange(-2, 3)
+                bench.scheduler.reprioritize(handle, priority, bench.now)
+
+        priorities = [rng.randrange(-2, 3) for _ in crowd.requests]
+        order = crowd.order(seed)
+        crowd.serve(bench, order=order, apart=2, priorities=priorities, before_step=meddle)
+        assert bench.preemptions > 0
+
+
+def preemption_points(bench: Bench, handle: int, num_prompt: int) -> list[int]:
+    """How many tokens the request had drawn each time it came back."""
+    return [event.tokens - num_prompt for event in bench.resumed if event.handle == handle]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_end_that_is_forbidden_until_just_after_a_preemption(crowd: Crowd, mode: str) -> None:
+    """It wants to end with each token, and may with the first or second after it came back."""
+    prompt, _ = crowd.requests[11]
+    strangers = [crowd.requests[which] for which in (0, 3, 7, 9)]  # of less than 40 steps
+
+    def serve(min_tokens: int) -> tuple[Bench, list[int], str | None]:
+        params = SamplingParams(
+            max_tokens=100, min_tokens=min_tokens, temperature=0.0, logit_bias={EOS: 100.0}
+        )
+        bench = crowd.tight(preemption_mode=mode, max_num_seqs=1)
+        asked: list[Asked] = [(prompt, params), *strangers]
+        # every 42 steps one that is more urgent takes the only slot
+        [outcome], *_ = bench.run(asked, apart=42, priorities=[1, 0, 0, 0, 0])
+        return bench, outcome.tokens, outcome.finish
+
+    bench, tokens, _ = serve(90)
+    points = [point for point in preemption_points(bench, 0, len(prompt)) if point]
+    assert len(points) >= 2
+    for point, more in ((point, more) for point in points for more in (0, 1)):
+        again, shorter, finish = serve(point + more)
+        assert point in preemption_points(again, 0, len(prompt))
+        assert shorter == [*tokens[: point + more], EOS]
+        assert finish == "stop"
