@@ -26,6 +26,6 @@ is the one rule for prefill, decoding, chunks, prefix hits and the way back afte
 ``memory`` every change of a page table. The decisions are ``queue``, ``priority`` and ``ageing``
 (who comes first), ``admission`` (who leaves the queue, by the arithmetic of ``need``), ``running``
 (who computes what), ``policies``, ``costs`` and ``preemption`` (who gives way to whom, and how);
-``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``audit``
-checks it all from scratch and ``snapshot`` shows it.
+``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``explain``
+gives reasons, ``audit`` checks it all from scratch and ``snapshot`` shows it.
 """

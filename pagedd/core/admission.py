@@ -7,16 +7,16 @@ passed for ever by small ones.
 from __future__ import annotations
 
 from pagedd.core.draft import Draft
-from pagedd.core.need import displaces, need_of
+from pagedd.core.need import Need, displaces, need_of
 from pagedd.core.policies import Rank
 from pagedd.core.preemption import take_slots
 from pagedd.core.state import SchedulerState
 
 
-def admit_waiting(state: SchedulerState, draft: Draft) -> str:
+def admit_waiting(state: SchedulerState, draft: Draft) -> Need | None:
     """Admit from the queue and begin to compute, as long as there is budget and room.
 
-    What limits the first of those that stay behind (``Need.limit``); "" when nobody does.
+    What the first of those that stay behind needs; None when nobody does.
 
     Comes last in a step. What runs has all its pages by then: as long as a prefill is not complete
     it leaves no budget. So two long prompts never get half of the pool each, and wait for the rest.
@@ -25,10 +25,10 @@ def admit_waiting(state: SchedulerState, draft: Draft) -> str:
         sequence = state.waiting.first
         need = need_of(state, sequence, state.config.max_num_batched_tokens - draft.budget)
         if need.limit:
-            return need.limit
+            return need
         state.admit(sequence, need.hits)
         draft.compute(sequence, min(sequence.missing, draft.budget))
-    return ""
+    return None
 
 
 def admit_urgent(state: SchedulerState, draft: Draft, rank: Rank) -> None:

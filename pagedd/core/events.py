@@ -50,10 +50,12 @@ class Holder(NamedTuple):
 class Waiting(NamedTuple):
     """Why a sequence is not in the batch, with the numbers of this moment.
 
-    ``limit`` is the first that it meets: "slots", "pages", "tokens" (the step's budget went to
-    prefills before it) or "turn" (it would fit, but those before it in the queue do not).
-    ``needed``, ``available`` and ``short`` count in that limit's unit; of pages, ``needed``
-    includes ``headroom``, which an admission leaves to those that run.
+    ``limit`` is the first that it meets: "slots", "pages", "tokens" (those before it use up the
+    step) or "turn" (it would fit, but those ``ahead`` in the queue do not; with none ahead, it is
+    admitted by the next plan).
+    ``needed``, ``available`` and ``short`` count in that limit's unit: slots; pages, of which
+    ``needed`` includes ``headroom``, those that an admission leaves to what runs and that what runs
+    takes in the step itself; tokens, of which one would do. For "turn" they are 0.
     """
 
     handle: int

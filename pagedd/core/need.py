@@ -41,9 +41,8 @@ def need_of(state: SchedulerState, sequence: Sequence, rows: int, growth: int = 
     needed = memory.pages(sequence.num_tokens) - len(hits) + headroom
     if needed > room:
         return Need("pages", needed, room, headroom, hits)
-    budget = state.config.max_num_batched_tokens
-    if rows >= budget:
-        return Need("tokens", rows + 1, budget, 0, hits)
+    if rows >= state.config.max_num_batched_tokens:
+        return Need("tokens", 1, 0, 0, hits)
     return Need("", 0, 0, 0, hits)
 
 

@@ -13,7 +13,8 @@ from pagedd.core import audit
 from pagedd.core.admission import admit_urgent, admit_waiting
 from pagedd.core.config import SchedulerConfig
 from pagedd.core.draft import Draft
-from pagedd.core.events import Accepted, Explained, Failed, Stats, StepEvents
+from pagedd.core.events import Accepted, Failed, Stats, StepEvents
+from pagedd.core.explain import explain, note_waiting
 from pagedd.core.outcome import advance, draw
 from pagedd.core.plan import StepPlan, StepResult
 from pagedd.core.policies import POLICIES, ranking
@@ -83,8 +84,9 @@ class Scheduler:
 
     def explain(self, handle: int, ref: int, now: float) -> None:
         """Say why a request is where it is (event ``explained``, state "" if it is not known)."""
-        self._state.now = now
-        self._state.events.explained.append(Explained(ref, handle, "", (), (), None))
+        state = self._state
+        state.now = now
+        state.events.explained.append(explain(state, handle, ref, self._in_flight))
 
     def plan(self, now: float) -> StepPlan | None:
         """Decide the next step; None exactly when idle. To be committed before the next call."""
@@ -99,7 +101,7 @@ class Scheduler:
         admit_urgent(state, draft, self._rank)
         compute_running(state, draft, self._rank)
         if state.put_backs == before:  # who has just given way does not come back in the same step
-            admit_waiting(state, draft)
+            note_waiting(state, admit_waiting(state, draft))
         state.memory.settle()
         assert not draft.is_empty, "there is work, but nobody can go on"
         self._step += 1

@@ -20,6 +20,7 @@ from pagedd.core.events import (
     StepEvents,
 )
 from pagedd.core.ledger import Phase
+from pagedd.core.lengths import Lengths
 from pagedd.core.memory import Memory
 from pagedd.core.plan import Copy
 from pagedd.core.queue import AgedQueue, UrgencyQueue, WaitingQueue
@@ -53,6 +54,8 @@ class SchedulerState:
         self.swap_out: list[Copy] = []  # for the next plan
         self.events = StepEvents()
         self.totals = Totals()
+        self.lengths = Lengths()
+        self.noted: tuple[int, int, str] | None = None  # who waits first, handle, choice and limit
         self.arrivals = 0
         self.put_backs = 0  # sequences put from running back to waiting, since the start
         self.now = 0.0
@@ -158,6 +161,8 @@ class SchedulerState:
     def end(self, sequence: Sequence) -> None:
         """A choice needs no more tokens; with the last one, the request has finished."""
         group = sequence.group
+        if sequence.num_generated:
+            self.lengths.learn(sequence.num_generated)
         self._drop(sequence)
         group.open -= 1
         if group.open == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pagedd.core.ageing import MOST_URGENT
-from pagedd.core.events import Failed, Finished, Preempted, Resumed, StepEvents, Token
+from pagedd.core.events import Failed, Finished, Preempted, Resumed, StepEvents, Token, Waiting
 from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
@@ -76,6 +76,7 @@ class World:
         self.plans: list[StepPlan] = []
         self.preempted: list[Preempted] = []
         self.resumed: list[Resumed] = []
+        self.waiting: list[Waiting] = []
         self._audit = audit
 
     def submit(self, prompt: object, priority: int = 0, salt: bytes = b"", **params: object) -> int:
@@ -209,6 +210,7 @@ class World:
             assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
         self.preempted += events.preempted
         self.resumed += events.resumed
+        self.waiting += events.waiting
         for preempted in events.preempted:
             story = self.stories[preempted.handle]
             assert story.started is not None
