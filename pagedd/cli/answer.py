@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,7 +51,10 @@ def ask(
                     notice.show(f"reading {prompt_tokens} tokens")
                 case protocol.Preempted(reason=reason):
                     if not answer.parts:
-                        notice.show(f"waiting again: {reason}")
+                        notice.show(f"waiting again: {_without_name(reason, request.id)}")
+                case protocol.Resumed():
+                    if not answer.parts:
+                        notice.show(f"reading {prompt_tokens} tokens")
                 case protocol.Delta(text=text):
                     notice.clear()
                     if answer.first_token_s is None:
@@ -73,6 +77,11 @@ def ask(
     answer.text = "".join(answer.parts)
     answer.seconds = time.monotonic() - began
     return answer
+
+
+def _without_name(reason: str, name: str) -> str:
+    """A sentence about the request ``name``, which the person knows: less its subject."""
+    return re.sub(rf"^{re.escape(name)} \(#\d+\) ", "", reason)
 
 
 def _frames(

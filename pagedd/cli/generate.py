@@ -205,4 +205,7 @@ def _print_stats(answer: Answer) -> None:
         rest = answer.seconds - answer.first_token_s
         if usage.completion_tokens > 1 and rest > 0:
             line += f", then {(usage.completion_tokens - 1) / rest:.1f} tokens/s"
+    ledger = answer.done.ledger
+    if ledger.preemptions:
+        line += f", preempted {ledger.preemptions} times, for {ledger.preempted_ms:.0f} ms"
     say(line)

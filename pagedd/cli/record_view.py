@@ -7,7 +7,7 @@ from textwrap import wrap
 from types import MappingProxyType
 from typing import TextIO
 
-from pagedd.cli.terminal import Style, can_show, columns_of, is_terminal, one_line
+from pagedd.cli.terminal import Style, clip, columns_of, is_terminal, one_line
 from pagedd.cli.times import clock
 from pagedd.protocol import Holder, Record
 
@@ -40,12 +40,11 @@ class Paper:
         self.style = Style(stream)
         self.columns = columns_of(stream)
         self.folds = is_terminal(stream)  # elsewhere one thing is one line
-        self.ellipsis = "…" if can_show(stream, "…") else "..."
+        self._stream = stream
 
     def clip(self, text: str, cells: int = NAME_CELLS) -> str:
         """``text`` on one line, without controls, no longer than ``cells``."""
-        text = one_line(text)
-        return text if len(text) <= cells else text[: cells - len(self.ellipsis)] + self.ellipsis
+        return clip(text, cells, self._stream)
 
     def beside(self, column: str, shown: str, text: str) -> list[str]:
         """``text`` to the right of ``column``, folded below itself.

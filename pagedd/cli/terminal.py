@@ -54,6 +54,15 @@ def can_show(stream: TextIO, text: str) -> bool:
     return True
 
 
+def clip(text: str, cells: int, stream: TextIO) -> str:
+    """``text`` on one line, without controls, no longer than ``cells``."""
+    text = one_line(text)
+    if len(text) <= cells:
+        return text
+    end = "…" if can_show(stream, "…") else "..."
+    return text[: max(cells - len(end), 0)] + end
+
+
 def columns_of(stream: TextIO) -> int:
     """Columns that a line may fill: those of a terminal. A file or pipe has any number."""
     return shutil.get_terminal_size((100, 24)).columns if is_terminal(stream) else 200
@@ -109,7 +118,9 @@ class Notice:
     def show(self, text: str) -> None:
         """Replace the line."""
         if self.enabled and text != self._shown:
-            print(f"\r\x1b[K\x1b[2m{one_line(text)}\x1b[0m", end="", file=sys.stderr, flush=True)
+            # a line that the terminal folds could not be taken away again
+            shown = clip(text, columns_of(sys.stderr) - 1, sys.stderr)
+            print(f"\r\x1b[K\x1b[2m{shown}\x1b[0m", end="", file=sys.stderr, flush=True)
             self._shown = text
 
     def clear(self) -> None:

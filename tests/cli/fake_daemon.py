@@ -59,6 +59,7 @@ class FakeDaemon:
     path: Path
     texts: list[str] = field(default_factory=lambda: ["Hel", "lo"])
     hold: bool = False
+    reasons: list[str] = field(default_factory=list)  # it is preempted for them, and comes back
     refuse: protocol.Error | None = None
     refuse_chat: bool = False
     drop: bool = False
@@ -176,6 +177,9 @@ class FakeDaemon:
             return
         send(protocol.Accepted(frame.id, 0, 5))
         send(protocol.Started(frame.id, 0, 0.1))
+        for reason in self.reasons:
+            send(protocol.Preempted(frame.id, "swap", reason, 9))
+            send(protocol.Resumed(frame.id, "swap", "it came back", 9))
         if frame.stream:
             for seq, text in enumerate(self.texts, 1):
                 send(protocol.Delta(frame.id, 0, seq, text, [seq]))
@@ -189,7 +193,8 @@ class FakeDaemon:
         tokens: Any = msgspec.UNSET if stream else list(range(1, len(self.texts) + 1))
         choices = [protocol.Choice(i, reason, text=text, tokens=tokens) for i in range(n)]
         usage = protocol.Usage(5, len(self.texts) * n, 0)
-        return protocol.Done(name, choices, usage, LEDGER)
+        ledger = msgspec.structs.replace(LEDGER, preemptions=len(self.reasons), preempted_ms=45.2)
+        return protocol.Done(name, choices, usage, ledger)
 
 
 def _not_found(name: str) -> protocol.Error:

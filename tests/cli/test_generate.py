@@ -146,6 +146,10 @@ def test_stats_go_to_standard_error(env: dict[str, str], daemon: FakeDaemon) -> 
     done = run("generate", "--stats", "hi", env=env)
     assert done.stdout == b"Hello"
     assert b"5 tokens in (0 cached), 2 out" in done.stderr
+    assert b"preempted" not in done.stderr
+    daemon.reasons = ["pages were short", "pages were short"]
+    again = run("generate", "--stats", "hi", env=env)
+    assert again.stderr.endswith(b", preempted 2 times, for 45 ms\n")
 
 
 def test_a_pipe_gets_every_byte(env: dict[str, str], daemon: FakeDaemon) -> None:
@@ -229,6 +233,25 @@ def test_a_lost_connection_keeps_what_came(env: dict[str, str], daemon: FakeDaem
     done = run("generate", "hi", env=env)
     assert (done.returncode, done.stdout) == (69, b"Hello")
     assert done.stderr == b"pagedd: the connection to the daemon was lost: gone\n"
+
+
+def test_preemptions_pass_by_on_one_line(env: dict[str, str], daemon: FakeDaemon) -> None:
+    daemon.reasons = [
+        f"generate (#4) gave way to r{i} (#{i}), which lacked pages: priority -5 comes before 0, "
+        "policy length; its 9 pages went to host memory."
+        for i in range(3)
+    ]
+    with on_terminal("generate", "hi", env={**env, "TERM": "xterm", "COLUMNS": "60"}) as screen:
+        assert screen.wait() == 0
+    shown = screen.output.decode()
+    notices = [part.removesuffix("\x1b[0m") for part in shown.split("\x1b[2m")[1:]]
+    again = [notice for notice in notices if "waiting again" in notice]
+    assert [len(notice.partition("\x1b")[0]) for notice in again] == [59, 59, 59]
+    assert again[1].startswith("waiting again: gave way to r1 (#1), which lacked pages: p")
+    # each takes the place of the one before it, and none is left
+    assert shown.endswith("\r\x1b[KHello\r\n")
+    assert shown.count("\n") == 1
+    assert run("generate", "hi", env=env).stdout == b"Hello"
 
 
 def test_ctrl_c_cancels_on_the_daemon(env: dict[str, str], daemon: FakeDaemon) -> None:
