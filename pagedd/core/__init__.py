@@ -10,7 +10,9 @@ The nouns, and who owns what::
                                    ▲        │ ▲
                                    │        ▼ │ hit
                                    └───── cached               (no table, but a key)
-                                    evict: least recently used first, its key forgotten at once
+                                            │ evict: least recently used first, its key
+                                            ▼        forgotten at once; copied out if that pays
+    HostPool      refs per page   free ─▶ cached ◀─▶ swapped   (by sequences that come back)
 
     submit ──▶ waiting ──admit──▶ running ──end──▶ Finished
                (UrgencyQueue) ◀──preempt── (a slot each)
@@ -23,9 +25,10 @@ computes some of the difference, and where it computes the last known token it d
 is the one rule for prefill, decoding, chunks, prefix hits and the way back after a preemption.
 
 ``scheduler`` is the door. Behind it, ``state`` holds everything and its elementary changes,
-``memory`` every change of a page table. The decisions are ``queue``, ``priority`` and ``ageing``
-(who comes first), ``admission`` (who leaves the queue, by the arithmetic of ``need``), ``running``
-(who computes what), ``policies``, ``costs`` and ``preemption`` (who gives way to whom, and how);
+``memory`` every change of a page table, ``tier`` what goes to host memory. The decisions are
+``queue``, ``priority`` and ``ageing`` (who comes first), ``admission`` (who leaves the queue, by
+the arithmetic of ``need``), ``running`` (who computes what), ``policies``, ``costs`` and
+``preemption`` (who gives way to whom, and how);
 ``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``explain``
 gives reasons, ``audit`` checks it all from scratch and ``snapshot`` shows it.
 """

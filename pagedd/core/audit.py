@@ -116,19 +116,29 @@ def _check_index(state: SchedulerState) -> None:
 
 def _check_host(state: SchedulerState) -> None:
     host, names = state.memory.host, Counter[int]()
+    size = state.config.page_size
     for sequence in _open_sequences(state):
-        swapped = sequence.state is SequenceState.SWAPPED
-        _hold(swapped == bool(sequence.host), "only what is swapped is in host memory")
-        saved = len(sequence.host) == state.memory.pages(sequence.num_saved)
-        _hold(saved, "host pages are not those of what was saved")
+        if sequence.state is SequenceState.SWAPPED:
+            whole = len(sequence.host) == state.memory.pages(sequence.num_saved) > 0
+            _hold(whole and sequence.host_start == 0, "not all that was saved is in host memory")
+        elif sequence.host:
+            _hold(sequence.slot >= 0 and not sequence.joined, "found in host memory, not copied in")
+            goes_on = sequence.host_start == len(sequence.table)
+            goes_on &= sequence.num_saved == (sequence.host_start + len(sequence.host)) * size
+            _hold(goes_on, "host pages do not go on from those of the device")
         names.update(sequence.host)
     for page, refs in enumerate(host.refs):
         _hold(refs == names[page], f"host page {page}: {refs} references, {names[page]} sequences")
+    free, cached = host.resting()
     unreferenced = [page for page, refs in enumerate(host.refs) if refs == 0]
-    _hold(sorted(host.resting()) == unreferenced, "free host pages are not those without owner")
+    _hold(sorted(free + cached) == unreferenced, "host pages at rest are not those without owner")
+    _hold(all(host.keys[page] is None for page in free), "a free host page can be found")
+    _hold(all(host.keys[page] is not None for page in cached), "a cached host page has no key")
     keyed = {key: page for page, key in enumerate(host.keys) if key is not None}
     _hold(keyed == host.entries(), "a host page is found under a key that it has not")
-    _hold(all(host.refs[page] for page in keyed.values()), "a free host page can be found")
+    swapped = len(host.refs) - len(unreferenced)
+    counts = (state.config.num_host_pages, len(free), swapped, len(cached))
+    _hold(host.counts == counts, f"host pages are counted as {host.counts}, not {counts}")
     there = sum(each.state is SequenceState.SWAPPED for each in _open_sequences(state))
     _hold(state.totals.swapped == there, f"{state.totals.swapped} counted as swapped, {there} are")
 
@@ -176,11 +186,11 @@ def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:
             sequence.order == sequence.order_now(), "a sequence is not where its priority puts it"
         )
         room = len(sequence.table) * state.config.page_size
-        if sequence.state is SequenceState.SWAPPED:
+        if sequence.host:
             room = max(room, sequence.num_saved)
         _hold(sequence.num_computed <= room, "more is computed than its pages hold")
         indexed = sequence.num_computed // state.config.page_size
-        if sequence.state is SequenceState.SWAPPED:
+        if sequence.host:
             indexed = len(sequence.table)  # the rest is not on the device yet
         offered = sequence.num_indexed == indexed or not state.config.prefix_cache
         offered |= in_flight and sequence.num_indexed < indexed

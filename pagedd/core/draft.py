@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pagedd.core.plan import Chunk, Copy, Grow, Join, StepPlan
-from pagedd.core.sequence import Sequence
+from pagedd.core.sequence import Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 
 
@@ -25,6 +25,7 @@ class Draft:
         self._grow: list[Grow] = []
         self._singles: list[Chunk] = []
         self._longer: list[Chunk] = []
+        self._ahead: list[tuple[Sequence, int]] = []  # to compute in the next step
 
     def compute_each(self, sequences: Iterable[Sequence]) -> None:
         """One token of each, which all lack exactly one. Needs a page available for each.
@@ -45,30 +46,32 @@ class Draft:
                 self.compute(sequence, 1)
 
     def compute(self, sequence: Sequence, length: int) -> None:
-        """The next ``length`` tokens of ``sequence``. Needs the pages for them available."""
-        state, start = self._state, sequence.num_computed
-        moved = len(self._swap_in)
+        """The next ``length`` tokens of ``sequence``. Needs the pages for them available.
+
+        With ``swap_in_ahead``, what needs pages from host memory gets them in this step, and goes
+        on in the next: the copies are made while the others compute.
+        """
+        state, moved = self._state, len(self._swap_in)
         changes = state.memory.extend(
-            sequence, start + length, self._copies, self._swap_in, state.now
+            sequence, sequence.num_computed + length, self._copies, self._swap_in, state.now
         )
-        if len(self._swap_in) > moved:
-            state.count_swapped(sequence, len(self._swap_in) - moved)
+        copied = len(self._swap_in) - moved
+        if sequence.state is SequenceState.SWAPPED:
+            state.count_swapped(sequence, copied)
         if sequence.joined:
             self._grow.extend(Grow(sequence.slot, logical, page) for logical, page in changes)
         else:
-            state.join(sequence)
+            state.join(sequence, copied)
             self._introduce(sequence)
-        samples: tuple[int, ...] = ()
-        if length == sequence.missing:
-            samples = sequence.samples
-            if not sequence.group.forked:
-                children = state.fork(sequence)
-                for child in children:
-                    self._introduce(child)
-                samples += tuple(child.slot for child in children)
-        chunks = self._singles if length == 1 else self._longer
-        chunks.append(Chunk(sequence.slot, start, length, samples))
-        self.budget -= length
+        if copied and state.config.swap_in_ahead:
+            self._ahead.append((sequence, length))
+        else:
+            self._compute(sequence, length)
+
+    def close(self) -> None:
+        """Nothing more comes. Who waits for its pages computes at once if nobody else does."""
+        if self.is_empty and self._ahead:
+            self._compute(*self._ahead[0])
 
     @property
     def is_empty(self) -> bool:
@@ -77,12 +80,11 @@ class Draft:
 
     def plan(self) -> StepPlan:
         """The finished plan; it takes with it what left the device, or a slot, since the last."""
-        leave, swap_out = tuple(self._state.leave), tuple(self._state.swap_out)
+        leave = tuple(self._state.leave)
         self._state.leave.clear()
-        self._state.swap_out.clear()
         return StepPlan(
             step=self.step,
-            swap_out=swap_out,
+            swap_out=self._state.memory.tier.take_copies(),
             copies=tuple(self._copies),
             swap_in=tuple(self._swap_in),
             leave=leave,
@@ -90,6 +92,19 @@ class Draft:
             grow=tuple(self._grow),
             chunks=(*self._singles, *self._longer),
         )
+
+    def _compute(self, sequence: Sequence, length: int) -> None:
+        samples: tuple[int, ...] = ()
+        if length == sequence.missing:
+            samples = sequence.samples
+            if not sequence.group.forked:
+                children = self._state.fork(sequence)
+                for child in children:
+                    self._introduce(child)
+                samples += tuple(child.slot for child in children)
+        chunks = self._singles if length == 1 else self._longer
+        chunks.append(Chunk(sequence.slot, sequence.num_computed, length, samples))
+        self.budget -= length
 
     def _introduce(self, sequence: Sequence) -> None:
         request = sequence.group.request

@@ -20,7 +20,7 @@ class Accepted(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The request was admitted: its first chunk was scheduled."""
+    """The request was admitted: its first chunk was scheduled, or the copies that go before it."""
 
     handle: int
     cached_tokens: int

@@ -1,6 +1,8 @@
-"""HostPool: pages in host memory, where swapped sequences wait."""
+"""HostPool: pages in host memory, where swapped sequences wait and the prefix cache goes on."""
 
 from __future__ import annotations
+
+from collections import OrderedDict
 
 from pagedd.core.events import HostPageCounts
 
@@ -8,26 +10,30 @@ from pagedd.core.events import HostPageCounts
 class HostPool:
     """Reference counts of ``num_pages`` host pages; every operation takes constant time.
 
-    A page is referred to by each sequence whose content it holds. A full page has the key of its
-    content, the same as in the prefix index, so that what several sequences share lies here once.
+    A page is *swapped* while sequences refer to it: those whose content it keeps, or copies back.
+    A full page has the key of its content, the same as in the prefix index, so that what several
+    sequences share lies here once. Without references it stays *cached* under its key until its
+    memory is needed, least recently used first; without a key it is *free*.
     """
 
     def __init__(self, num_pages: int) -> None:
         self.refs = [0] * num_pages
         self.keys: list[bytes | None] = [None] * num_pages
+        self.evictions = 0  # cached pages whose memory was needed, since the start
         self._free = list(range(num_pages - 1, -1, -1))  # last in, first out
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._pages: dict[bytes, int] = {}
 
     @property
     def available(self) -> int:
         """Pages that :meth:`allocate` can give."""
-        return len(self._free)
+        return len(self._free) + len(self._cached)
 
     @property
     def counts(self) -> HostPageCounts:
         """Pages by state."""
-        total, free = len(self.refs), len(self._free)
-        return HostPageCounts(total, free, total - free, 0)
+        total, free, cached = len(self.refs), len(self._free), len(self._cached)
+        return HostPageCounts(total, free, total - free - cached, cached)
 
     def find(self, key: bytes) -> int | None:
         """The page that holds what ``key`` stands for."""
@@ -35,7 +41,13 @@ class HostPool:
 
     def allocate(self, key: bytes | None) -> int:
         """A page with one reference; ``key`` will find it. Needs an available one."""
-        page = self._free.pop()
+        if self._free:
+            page = self._free.pop()
+        else:
+            page = next(iter(self._cached))
+            self._unkey(page)
+            del self._cached[page]
+            self.evictions += 1
         self.refs[page] = 1
         if key is not None:
             assert key not in self._pages, "one content in two host pages"
@@ -44,29 +56,46 @@ class HostPool:
         return page
 
     def retain(self, page: int) -> None:
-        """One more sequence refers to ``page``."""
-        assert self.refs[page] > 0, f"host page {page} is free"
+        """One more sequence refers to ``page``, which is swapped or cached."""
+        if self.refs[page] == 0:
+            assert page in self._cached, f"host page {page} is free"
+            del self._cached[page]
         self.refs[page] += 1
 
     def release(self, page: int) -> None:
-        """One sequence less refers to ``page``; without any it is free."""
+        """One sequence less refers to ``page``; without any it is cached or free."""
         self.refs[page] -= 1
         assert self.refs[page] >= 0, f"host page {page} was released twice"
         if self.refs[page] == 0:
-            self.forget(page)
-            self._free.append(page)
+            if self.keys[page] is None:
+                self._free.append(page)
+            else:
+                self._cached[page] = None
+
+    def touch(self, page: int) -> None:
+        """What ``page`` holds was of use just now."""
+        if page in self._cached:
+            self._cached.move_to_end(page)
 
     def forget(self, page: int) -> None:
         """Let no key find ``page``."""
-        key = self.keys[page]
-        if key is not None:
-            self.keys[page] = None
-            del self._pages[key]
+        if self.keys[page] is None:
+            return
+        self._unkey(page)
+        if page in self._cached:
+            del self._cached[page]
+            self._free.append(page)
 
-    def resting(self) -> list[int]:
-        """The free list."""
-        return list(self._free)
+    def resting(self) -> tuple[list[int], list[int]]:
+        """The free list, and the cached pages from least to most recently used."""
+        return list(self._free), list(self._cached)
 
     def entries(self) -> dict[bytes, int]:
         """A copy of what keys find."""
         return dict(self._pages)
+
+    def _unkey(self, page: int) -> None:
+        key = self.keys[page]
+        assert key is not None, f"cached host page {page} has no key"
+        self.keys[page] = None
+        del self._pages[key]

@@ -1,18 +1,31 @@
 """Memory: every change of a page table, with the counts, the index and the account it touches.
 
-What is swapped out is copied to the host page by page, also what others share or the index finds:
-that may be gone from the device when the sequence comes back. But a content that lies in host
-memory already is not copied there again, and what the device still holds is not copied back.
+A content can be on the device, in host memory or in both. What is swapped out is copied to the
+host page by page, also what others share or the index finds: that may be gone from the device when
+the sequence comes back. But a content that lies in host memory already is not copied there again,
+and what the device still holds is not copied back.
+
+A sequence begins with the pages that the device holds of it, then those that host memory holds::
+
+    logical          0    1    2    3    4    5
+    on the device    7    2                        adopted, as the beginning of the table
+    in host memory             9    4    1         retained by ``host``, from ``host_start`` = 2 on
+    computed                                  ×    the rest, from ``num_computed`` on
+
+``extend`` allocates the pages for both parts and has the host's copied in.
 """
 
 from __future__ import annotations
 
-from pagedd.core.host import HostPool
+from collections.abc import Callable
+
+from pagedd.core.events import Evicted
 from pagedd.core.page_table import pages_for
-from pagedd.core.pages import PagePool
+from pagedd.core.pages import PagePool, PageState
 from pagedd.core.plan import Copy
 from pagedd.core.prefix import PrefixIndex
-from pagedd.core.sequence import Group, Sequence
+from pagedd.core.sequence import Group, Sequence, SequenceState
+from pagedd.core.tier import HostTier
 
 
 class Memory:
@@ -31,9 +44,11 @@ class Memory:
         self.prefix_cache = prefix_cache
         self._longest_free_prompt = longest_free_prompt
         self.index = PrefixIndex(page_size, key)
-        self.pool = PagePool(num_pages, self.index.remove)
-        self.host = HostPool(num_host_pages)
+        self.pool = PagePool(num_pages, self._evicted)
+        self.tier = HostTier(num_host_pages)
+        self.host = self.tier.pool
         self._read: list[int] = []  # host pages that the plan in the making copies back
+        self._arriving: list[Sequence] = []  # what gets such copies, up to the commit
         self._grown: list[Group] = []  # requests that got pages since the last settle()
 
     def pages(self, num_tokens: int) -> int:
@@ -41,21 +56,12 @@ class Memory:
         return pages_for(num_tokens, self.page_size)
 
     def hits(self, sequence: Sequence) -> list[int]:
-        """The pages that hold the beginning of ``sequence`` already, in logical order.
+        """The device pages that hold the beginning of ``sequence`` already, in logical order.
 
-        At least one token stays to be computed, or there would be no logits to draw from.
+        Those in host memory that go on from there are not among them: each needs a device page, as
+        what is computed does. :meth:`adopt` finds them.
         """
-        pages: list[int] = []
-        if not self.prefix_cache:
-            return pages
-        keys, salt = sequence.keys, self._salt(sequence)
-        for logical in range((sequence.num_tokens - 1) // self.page_size):
-            self.index.extend(keys, sequence.tokens, logical + 1, salt)
-            page = self.index.find(keys[logical])
-            if page is None:
-                break
-            pages.append(page)
-        return pages
+        return self._chain(sequence, 0, self.index.find)
 
     def resting(self, pages: list[int]) -> int:
         """How many of ``pages`` count as available as long as nobody adopts them."""
@@ -65,14 +71,22 @@ class Memory:
     def adopt(self, sequence: Sequence, pages: list[int], now: float) -> None:
         """Begin the empty table of ``sequence`` with ``pages``, which :meth:`hits` found.
 
-        What is in host memory counts as computed: :meth:`extend` copies it back first.
+        What goes on from there in host memory counts as computed too: :meth:`extend` copies it in.
         """
         assert not sequence.table.pages, "only an empty table can begin with cached pages"
+        first = sequence.state is SequenceState.WAITING
         for page in pages:
             self.pool.retain(page)
+            self.tier.find(page, first=first)
             sequence.table.append(page)
             sequence.group.book.hold(page, now)
         self._grown.append(sequence.group)
+        if sequence.state is not SequenceState.SWAPPED:
+            sequence.host = self._chain(sequence, len(pages), self.host.find)
+            sequence.host_start = len(pages)
+            sequence.num_saved = (len(pages) + len(sequence.host)) * self.page_size
+            for page in sequence.host:
+                self.host.retain(page)
         sequence.num_indexed = len(pages)
         sequence.num_computed = max(len(pages) * self.page_size, sequence.num_saved)
 
@@ -108,11 +122,7 @@ class Memory:
             book.hold(page, now)
             changes.append((table.append(page), page))
         if sequence.host:
-            # zip ends with the host pages: those behind them are for tokens still to be computed
-            moved = zip(sequence.host, table.pages, strict=False)
-            hits = len(table) - len(changes)
-            swap_in += [Copy(*pair) for pair in list(moved)[hits:]]
-            self._read += self._forsake(sequence)
+            swap_in += self._copies_in(sequence, len(table) - len(changes))
         if changes:
             self._grown.append(sequence.group)
         return changes
@@ -136,10 +146,12 @@ class Memory:
                 self.pool.label(page, sequence.keys[logical])
         sequence.num_indexed = full
 
-    def release(self, sequence: Sequence, now: float) -> None:
-        """Give all pages of ``sequence`` back."""
+    def release(self, sequence: Sequence, now: float, *, dropped: bool = False) -> None:
+        """Give all pages of ``sequence`` back; ``dropped``: to compute them again some time."""
         for page in sequence.table.clear():
             self.pool.release(page)
+            if dropped and self.pool.state(page) is PageState.CACHED:
+                self.tier.drop(page)
             sequence.group.book.drop(page, now)
         sequence.num_indexed = 0
         sequence.num_computed = 0
@@ -154,55 +166,110 @@ class Memory:
         """Host pages that :meth:`save` would have to allocate, and how many there are for that."""
         if not self.host.refs:
             return self.pages(sequence.num_computed), 0
-        return self.in_host(sequence).count(None), self.host.available
+        found = [page for page in self.in_host(sequence) if page is not None]
+        kept = sum(1 for page in found if self.host.refs[page] == 0)  # not for others any more
+        return self.pages(sequence.num_computed) - len(found), self.host.available - kept
 
-    def save(self, sequence: Sequence, copies: list[Copy]) -> int:
+    def save(self, sequence: Sequence) -> int:
         """Let host memory keep what ``sequence`` has computed; the number of pages to copy.
 
-        Needs as many available host pages as :meth:`in_host` does not find.
+        Needs as many host pages as :meth:`host_room` says.
         """
         assert not sequence.host, "it is in host memory already"
-        before, full = len(copies), sequence.num_computed // self.page_size
-        for logical, found in enumerate(self.in_host(sequence)):
-            if found is None:
-                found = self.host.allocate(sequence.keys[logical] if logical < full else None)
-                copies.append(Copy(sequence.table.pages[logical], found))
-            else:
-                self.host.retain(found)
-            sequence.host.append(found)
+        found = self.in_host(sequence)
+        for page in found:
+            if page is not None:
+                self.host.retain(page)
+        full = sequence.num_computed // self.page_size
+        for logical, page in enumerate(found):
+            if page is None:
+                key = sequence.keys[logical] if logical < full else None
+                page = self.tier.copy_out(sequence.table.pages[logical], key)
+            sequence.host.append(page)
+        sequence.host_start = 0
         sequence.num_saved = sequence.num_computed
-        return len(copies) - before
+        return found.count(None)
 
     def discard(self, sequence: Sequence) -> None:
-        """What ``sequence`` has in host memory is of no use any more."""
-        for page in self._forsake(sequence):
+        """What ``sequence`` has in host memory is not kept for it any more.
+
+        Last page first, as in :meth:`PageTable.clear`.
+        """
+        for page in reversed(self._forsake(sequence)):
             self.host.release(page)
 
     def distrust(self, sequence: Sequence) -> None:
         """Let nobody find the pages of ``sequence`` any more: their content may be wrong."""
-        for page in sequence.host:
-            self.host.forget(page)
+        for key in sequence.keys:
+            page = self.host.find(key)
+            if page is not None:
+                self.host.forget(page)
         for page in sequence.table.pages:
-            key = self.pool.forget(page)
-            if key is not None:
-                self.index.remove(key)
+            gone = self.pool.forget(page)
+            if gone is not None:
+                self.index.remove(gone)
 
-    def settle(self) -> None:
+    def settle(self) -> Evicted | None:
         """A plan is complete: pages kept for its copies are free, and accounts note their peak.
 
-        The host pages that it copies back are free only now, because its swap-outs come first.
+        The host pages that it copies in are given back only now, because its copies out come first.
+        Gives what was evicted for the plan.
         """
         self.pool.unpin()
-        for page in self._read:
+        for page in reversed(self._read):
             self.host.release(page)
         self._read.clear()
         for group in self._grown:
             group.book.peak()
         self._grown.clear()
+        return self.tier.settle()
+
+    def arrive(self) -> None:
+        """The plan was carried out: let the index find what it has copied in."""
+        for sequence in self._arriving:
+            self.register(sequence)
+        self._arriving.clear()
+
+    def _chain(
+        self, sequence: Sequence, start: int, find: Callable[[bytes], int | None]
+    ) -> list[int]:
+        """The pages found for the full pages of ``sequence`` from logical ``start`` on.
+
+        At least one token stays to be computed, or there would be no logits to draw from.
+        """
+        pages: list[int] = []
+        if not self.prefix_cache:
+            return pages
+        keys, salt = sequence.keys, self._salt(sequence)
+        for logical in range(start, (sequence.num_tokens - 1) // self.page_size):
+            self.index.extend(keys, sequence.tokens, logical + 1, salt)
+            page = find(keys[logical])
+            if page is None:
+                break
+            pages.append(page)
+        return pages
+
+    def _copies_in(self, sequence: Sequence, hits: int) -> list[Copy]:
+        """The host pages onto those that the table of ``sequence`` got behind its first ``hits``.
+
+        The last ones it got are for tokens still to be computed.
+        """
+        targets = sequence.table.pages[hits:]
+        sources = sequence.host[hits - sequence.host_start :]
+        if sequence.state is SequenceState.WAITING:
+            for _, target in zip(sources, targets, strict=False):
+                self.tier.find(target, first=True)
+        self._read += self._forsake(sequence)
+        self._arriving.append(sequence)
+        return [Copy(*pair) for pair in zip(sources, targets, strict=False)]
 
     def _forsake(self, sequence: Sequence) -> list[int]:
         pages, sequence.host, sequence.num_saved = sequence.host, [], 0
         return pages
+
+    def _evicted(self, page: int, key: bytes) -> None:
+        self.index.remove(key)
+        self.tier.evict(page, key)
 
     def _writes_shared(self, sequence: Sequence) -> bool:
         """The next position lies in a page that other tables name too."""
@@ -213,6 +280,7 @@ class Memory:
     def _take(self) -> int:
         page = self.pool.allocate()
         assert page is not None, "fewer pages than were counted before"
+        self.tier.renew(page)
         return page
 
     def _salt(self, sequence: Sequence) -> bytes:

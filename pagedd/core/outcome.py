@@ -13,6 +13,7 @@ from pagedd.errors import InvalidLogits
 
 def advance(state: SchedulerState, chunks: Iterable[Chunk]) -> None:
     """The chunks are in the cache now: count them, and let the index find what became full."""
+    state.memory.arrive()
     page_size = state.config.page_size
     for slot, start, length, samples in chunks:
         sequence = state.by_slot[slot]

@@ -21,11 +21,11 @@ class PageState(IntEnum):
 class PagePool:
     """Reference counts of ``num_pages`` pages; every operation takes constant time.
 
-    ``evicted`` is called with the key of a cached page at the moment its memory is given to
+    ``evicted`` is called with a cached page and its key at the moment its memory is given to
     somebody else, so that the index never finds a page under what it used to hold.
     """
 
-    def __init__(self, num_pages: int, evicted: Callable[[bytes], None]) -> None:
+    def __init__(self, num_pages: int, evicted: Callable[[int, bytes], None]) -> None:
         self.refs = [0] * num_pages
         self.keys: list[bytes | None] = [None] * num_pages
         self._evicted = evicted
@@ -47,7 +47,7 @@ class PagePool:
             page = self._free.pop()
         elif self._cached:
             page, _ = self._cached.popitem(last=False)
-            self._evicted(self._unkey(page))
+            self._evicted(page, self._unkey(page))
         else:
             return None
         self.refs[page] = 1

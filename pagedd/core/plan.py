@@ -7,8 +7,12 @@ to another rank as it is.
 
 The runner carries a plan out in the order of the fields: swap_out, copies, swap_in, leave, join,
 grow, chunks. So a device page that a swap-out frees can be the target of anything else in the same
-plan. What one of the three moves reads, that same one does not write: each is one batch, in any
-order within.
+plan, and a host page that one writes can be the source of a swap-in. What one of the three moves
+reads, that same one does not write: each is one batch, in any order within.
+
+A swap-in can be for pages that no chunk of its plan reads (``swap_in_ahead``); then it need not be
+complete before the chunks are computed, but it must be before the next plan is carried out, which
+may read its targets, give them to somebody else, or write on its sources.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ class Scheduler:
         compute_running(state, draft, self._rank)
         if state.put_backs == before:  # who has just given way does not come back in the same step
             note_waiting(state, admit_waiting(state, draft))
-        state.memory.settle()
+        draft.close()
+        state.settle()
         assert not draft.is_empty, "there is work, but nobody can go on"
         self._step += 1
         state.totals.steps += 1

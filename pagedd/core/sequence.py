@@ -96,6 +96,7 @@ class Sequence:
     __slots__ = (
         "group",
         "host",
+        "host_start",
         "index",
         "joined",
         "keys",
@@ -119,7 +120,10 @@ class Sequence:
         self.num_computed = 0
         self.seen = 0  # the most that num_computed ever was
         self.table = PageTable()
-        self.host: list[int] = []  # host pages of tokens[:num_saved], in logical order
+        # Host pages up to tokens[:num_saved], of the logical pages from host_start on: all of it
+        # when the sequence is swapped; else what it found there, until it is copied in.
+        self.host: list[int] = []
+        self.host_start = 0
         self.num_saved = 0
         self.keys: list[bytes] = []  # of the first full pages; may be behind or ahead of the table
         self.num_indexed = 0  # full pages of the table that were offered to the index

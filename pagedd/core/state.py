@@ -22,7 +22,6 @@ from pagedd.core.events import (
 from pagedd.core.ledger import Phase
 from pagedd.core.lengths import Lengths
 from pagedd.core.memory import Memory
-from pagedd.core.plan import Copy
 from pagedd.core.queue import AgedQueue, UrgencyQueue, WaitingQueue
 from pagedd.core.request import Request
 from pagedd.core.sequence import Group, Sequence, SequenceState
@@ -51,7 +50,6 @@ class SchedulerState:
         self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
         self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
         self.leave: list[int] = []
-        self.swap_out: list[Copy] = []  # for the next plan
         self.events = StepEvents()
         self.totals = Totals()
         self.lengths = Lengths()
@@ -80,8 +78,11 @@ class SchedulerState:
         sequence.group.reserved = reserved[1:]
         self.memory.adopt(sequence, hits, self.now)
 
-    def join(self, sequence: Sequence) -> None:
-        """The runner gets to know ``sequence``: its first chunk since it was admitted."""
+    def join(self, sequence: Sequence, copied: int) -> None:
+        """The runner gets to know ``sequence``, for the first time since it was admitted.
+
+        ``copied`` pages of it come from host memory.
+        """
         group, cached = sequence.group, sequence.num_computed
         resumes = sequence.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED)
         swapped = sequence.state is SequenceState.SWAPPED
@@ -108,6 +109,7 @@ class SchedulerState:
         if self.config.prefix_cache:
             self.totals.prefix_queries += sequence.num_prompt
             self.totals.prefix_hits += cached
+            self.totals.host_hits += copied * self.config.page_size
         queued = group.book.elapsed_ms(Phase.QUEUED, self.now)
         self.events.started.append(Started(sequence.handle, cached, queued, len(sequence.table)))
 
@@ -139,10 +141,10 @@ class SchedulerState:
 
     def save(self, sequence: Sequence) -> None:
         """Copy to host memory, with the next plan, what ``sequence`` has on the device."""
-        self.count_swapped(sequence, self.memory.save(sequence, self.swap_out))
+        self.count_swapped(sequence, self.memory.save(sequence))
 
     def count_swapped(self, sequence: Sequence, pages: int) -> None:
-        """So many pages of ``sequence`` are copied, out or in."""
+        """So many pages of ``sequence`` are copied because it was swapped, out or in."""
         size = pages * self.config.page_bytes
         sequence.group.book.swapped_bytes += size
         self.totals.swapped_bytes += size
@@ -154,9 +156,18 @@ class SchedulerState:
             swapped = bool(sequence.host)
             sequence.state = SequenceState.SWAPPED if swapped else SequenceState.PREEMPTED
             self.totals.swapped += swapped
-        self._unseat(sequence)
+        elif sequence.state is not SequenceState.SWAPPED:
+            self.memory.discard(sequence)  # what it found there; it looks again next time
+        self._unseat(sequence, dropped=sequence.state is SequenceState.PREEMPTED)
         self.waiting.add(sequence)
         self.put_backs += 1
+
+    def settle(self) -> None:
+        """A plan is complete."""
+        evicted = self.memory.settle()
+        if evicted is not None:
+            self.totals.spilled_pages += evicted.saved
+            self.events.evicted.append(evicted)
 
     def end(self, sequence: Sequence) -> None:
         """A choice needs no more tokens; with the last one, the request has finished."""
@@ -251,10 +262,10 @@ class SchedulerState:
         sequence.samples = (slot,)
         self.by_slot[slot] = sequence
 
-    def _unseat(self, sequence: Sequence) -> None:
+    def _unseat(self, sequence: Sequence, *, dropped: bool = False) -> None:
         group = sequence.group
         self.running.remove(sequence)
-        self.memory.release(sequence, self.now)
+        self.memory.release(sequence, self.now, dropped=dropped)
         self.by_slot[sequence.slot] = None
         heappush(self.slots, sequence.slot)
         sequence.slot = -1

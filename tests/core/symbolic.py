@@ -69,7 +69,8 @@ class SymbolicRunner:
         self._move(plan.swap_out, self.cells, self.host)
         assert not {copy.dst for copy in plan.copies} & {copy.src for copy in plan.copies}
         self._move(plan.copies, self.cells, self.cells)
-        self._move(plan.swap_in, self.host, self.cells)
+        late = self._late(plan)
+        self._move(tuple(set(plan.swap_in) - set(late)), self.host, self.cells)
         for slot in plan.leave:
             assert self.rows[slot] is not None, "an empty slot was left"
             self.rows[slot] = None
@@ -82,6 +83,7 @@ class SymbolicRunner:
         for chunk in plan.chunks:
             self._read(chunk)
         self._write(plan.chunks)
+        self._move(late, self.host, self.cells)
         return StepResult(
             tuple(self._draw(slot, chunk) for chunk in plan.chunks for slot in chunk.samples)
         )
@@ -90,6 +92,12 @@ class SymbolicRunner:
         row = self.rows[slot]
         assert row is not None, f"slot {slot} is empty"
         return row
+
+    def _late(self, plan: StepPlan) -> tuple[Copy, ...]:
+        """The copies in that nothing of this step reads: they end only with it."""
+        own = {join.slot: join.pages for join in plan.join}
+        now = {page for chunk in plan.chunks for page in own.get(chunk.slot, ())}
+        return tuple(copy for copy in plan.swap_in if copy.dst not in now)
 
     def _move(
         self, copies: tuple[Copy, ...], sources: list[list[int]], targets: list[list[int]]

@@ -113,7 +113,7 @@ def test_a_swap_costs_what_it_copies() -> None:
 def test_what_is_in_host_memory_already_is_not_counted_again() -> None:
     bench = Bench("swap")
     twin = bench.computed(range(1, 10), 9)
-    bench.memory.save(twin, [])
+    bench.memory.save(twin)
     bench.memory.release(twin, 0.0)
     assert bench.costs.choose(bench.sequence)[4:] == (1, 17)
     assert bench.costs.swap(bench.sequence) == pytest.approx(4 * bench.page_seconds())

@@ -47,7 +47,8 @@ def swap_world_of(value: bytes, mode: bytes) -> World:
     limits = replace(
         world.config,
         num_host_pages=(3, 1, 2, 8, 100)[digits.below(5)],
-        preemption_mode=("swap", "auto")[digits.below(2)],
+        preemption_mode=("swap", "auto", "recompute")[digits.below(3)],
+        swap_in_ahead=digits.below(2) == 1,
         page_bytes=world.config.page_size * 1_500_000,
     )
     return World(limits)

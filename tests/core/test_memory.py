@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagedd.core.memory import Memory
 from pagedd.core.plan import Copy
 from pagedd.core.request import Request, SamplingParams
-from pagedd.core.sequence import Group, Sequence
+from pagedd.core.sequence import Group, Sequence, SequenceState
 
 
 def sequence_of(handle: int, length: int) -> Sequence:
@@ -85,16 +85,17 @@ def test_a_host_page_that_is_copied_back_is_free_only_with_the_next_plan() -> No
     for sequence in (first, second):
         memory.extend(sequence, 3, [], [], 0.0)
         sequence.num_computed = 3
-    out: list[Copy] = []
     back: list[Copy] = []
-    assert memory.save(first, out) == 1
+    assert memory.save(first) == 1
+    (out,) = memory.tier.take_copies()
     memory.release(first, 0.0)
+    first.state = SequenceState.SWAPPED
     memory.adopt(first, [], 0.0)
     assert first.num_computed == 3
     memory.extend(first, 4, [], back, 0.0)
-    assert [move.src for move in back] == [out[0].dst]
-    assert memory.save(second, out) == 1
-    assert out[1].dst != out[0].dst, "it is written before it is read"
+    assert [move.src for move in back] == [out.dst]
+    assert memory.save(second) == 1
+    assert memory.tier.take_copies()[0].dst != out.dst, "it is written before it is read"
     assert memory.host.available == 0
     memory.settle()
     assert memory.host.available == 1
@@ -105,7 +106,7 @@ def test_a_page_that_may_be_wrong_is_found_in_no_memory() -> None:
     sequence = sequence_of(1, 9)
     memory.extend(sequence, 8, [], [], 0.0)
     sequence.num_computed = 8
-    memory.save(sequence, [])
+    memory.save(sequence)
     assert None not in memory.in_host(sequence)
     memory.distrust(sequence)
     assert memory.in_host(sequence) == [None, None]

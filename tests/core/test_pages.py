@@ -9,7 +9,7 @@ from pagedd.core.pages import PagePool, PageState
 
 def filled(num_pages: int) -> tuple[PagePool, list[bytes]]:
     evicted: list[bytes] = []
-    return PagePool(num_pages, evicted.append), evicted
+    return PagePool(num_pages, lambda page, key: evicted.append(key)), evicted
 
 
 def test_a_page_goes_through_its_states() -> None:

@@ -143,14 +143,16 @@ def test_recompute_leaves_the_swap_space_alone() -> None:
     assert (stats.preemptions_swap, stats.swapped_bytes) == (0, 0)
 
 
-def test_cancel_of_a_swapped_request_frees_its_host_pages() -> None:
+def test_cancel_of_a_swapped_request_gives_its_host_pages_back() -> None:
     world = tight()
     three(world)
     event = until_preempted(world)
     world.cancel(event.handle)
     world._observe()
     stats = world.scheduler.stats()
-    assert stats.host_pages.free == 40
+    story = world.stories[event.handle]
+    full = (len(story.request.prompt) + len(story.drawn()) - 1) // 4
+    assert stats.host_pages[1:] == (40 - full, 0, full)
     assert stats.swapped == 0
     world.run()
 

@@ -12,6 +12,7 @@ from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from tests.core.symbolic import EOS, SymbolicRunner, run_alone
+from tests.core.witness import Witness
 
 
 def config(**changes: object) -> SchedulerConfig:
@@ -70,6 +71,7 @@ class World:
         self.config = settings
         self.scheduler = Scheduler(settings, key=b"key")
         self.runner = SymbolicRunner(settings)
+        self.witness = Witness(self.scheduler, self.runner)
         self.stories: dict[int, Story] = {}
         self.now = 100.0
         self.steps = 0
@@ -116,6 +118,7 @@ class World:
         """One plan, executed and committed; ``meanwhile`` are commands while it runs."""
         self._pass(0.001)
         state = self.scheduler._state
+        self.witness.before()
         plan = self.scheduler.plan(self.now)
         queued = [each for queue in (state.waiting, state.running) for each in queue]
         head = min(queued, key=lambda each: each.order, default=None)
@@ -123,6 +126,8 @@ class World:
             assert state.running.last.priority <= preempted.priority, "a less urgent one stayed"
             assert head is not None
             assert (preempted.handle, preempted.choice) != (head.handle, head.index)
+        if plan is not None:
+            self.witness.after(plan, state.events)
         self._observe()
         self._check_priorities()
         if plan is None:
@@ -140,6 +145,8 @@ class World:
         self._pass(0.01)
         self.scheduler.commit(plan, result, self.now)
         self._observe()
+        if self._audit:
+            self.witness.check_contents()
         return plan
 
     def run(self, limit: int = 2000) -> None:
@@ -162,14 +169,15 @@ class World:
         preemptions = stats.preemptions_swap + stats.preemptions_recompute
         assert preemptions == sum(s.preemptions for s in self.stories.values())
         assert stats.swapped == 0
-        assert stats.host_pages.free == stats.host_pages.total
-        moved = sum(len(plan.swap_out) + len(plan.swap_in) for plan in self.plans)
-        assert stats.swapped_bytes == moved * self.config.page_bytes
+        assert stats.host_pages.swapped == 0
+        assert stats.swapped_bytes == self.witness.swapped * self.config.page_bytes
+        assert stats.spilled_pages == self.witness.saved
         ledgers = [s.finished.ledger.swapped_bytes for s in self.stories.values() if s.finished]
         if not stats.failed_total:
             assert sum(ledgers) == stats.swapped_bytes
         hits = sum(s.cached_tokens for s in self.stories.values())
         assert stats.prefix_hits == hits
+        assert stats.host_hits <= hits
 
     def _pass(self, seconds: float) -> None:
         """Time goes by; what is held meanwhile is counted here independently of the books."""
