@@ -104,7 +104,8 @@ class Daemon:
         self._boot_id = secrets.token_hex(8)
         self._version = version("pagedd")
         model = settings.engine.model
-        self._board = StatusBoard(self._version, self._boot_id, model)
+        fixed = settings.engine.num_pages is not None
+        self._board = StatusBoard(self._version, self._boot_id, model, fixed_pages=fixed)
         self._hub = Hub(
             boot_id=self._boot_id,
             model_name=model,

@@ -267,3 +267,5 @@ class Stats(NamedTuple):
     unused_slots: int  # token slots in held pages that hold no token, now
     spilled_pages: int  # evicted from the device, and kept in host memory
     host_hits: int  # tokens found in host memory, of prefix_hits
+    sequences: int  # in slots, now
+    most_pages: int  # of the request in slots that holds most, now

@@ -222,9 +222,14 @@ class SchedulerState:
 
     def stats(self) -> Stats:
         """The counters, in time proportional to the slots."""
-        size = self.config.page_size
-        unused = sum(-each.num_computed % size for each in self.running)
-        return self.totals.stats(self.memory, self.num_waiting, unused)
+        running, size = list(self.running), self.config.page_size
+        return self.totals.stats(
+            self.memory,
+            waiting=self.num_waiting,
+            unused_slots=sum(-each.num_computed % size for each in running),
+            sequences=len(running),
+            most_pages=max((each.group.book.pages for each in running), default=0),
+        )
 
     def _settle(self, group: Group) -> None:
         """What the request does may be another thing now."""

@@ -29,8 +29,10 @@ class Totals:
     spilled_pages: int = 0
     host_hits: int = 0
 
-    def stats(self, memory: Memory, waiting: int, unused_slots: int) -> Stats:
-        """The counters with those of ``memory``; ``waiting`` counts requests."""
+    def stats(
+        self, memory: Memory, *, waiting: int, unused_slots: int, sequences: int, most_pages: int
+    ) -> Stats:
+        """The counters with those of ``memory`` and of this moment; ``waiting`` counts requests."""
         return Stats(
             running=self.running,
             waiting=waiting,
@@ -52,4 +54,6 @@ class Totals:
             unused_slots=unused_slots,
             spilled_pages=self.spilled_pages,
             host_hits=self.host_hits,
+            sequences=sequences,
+            most_pages=most_pages,
         )

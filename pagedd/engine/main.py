@@ -70,7 +70,8 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     """Load the model, convert its tokenizer, allocate the cache."""
     from pagedd.models.load import load_model
     from pagedd.models.resolve import resolve
-    from pagedd.runtime.build import build_runner
+    from pagedd.models.spec import weight_bytes
+    from pagedd.runtime.build import build_runner, free_device_bytes
     from pagedd.text.prepare import prepare
 
     files = resolve(config.model, need_weights=config.load_format != "dummy")
@@ -91,6 +92,9 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
         max_num_seqs=shape.max_num_seqs,
         max_num_batched_tokens=shape.max_num_batched_tokens,
         eos_ids=tuple(sorted(loaded.spec.eos_ids)),
+        page_bytes=shape.page_bytes,
+        weights_bytes=weight_bytes(loaded.spec),
+        free_bytes=free_device_bytes(loaded.device),
         notes=shape.notes,
     )
     free = loaded.spec.rope.longest_free_prompt

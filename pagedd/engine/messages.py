@@ -98,6 +98,10 @@ class Ready(Struct, tag="ready", frozen=True, kw_only=True):
     max_num_seqs: int
     max_num_batched_tokens: int
     eos_ids: tuple[int, ...]
+    # For advice on memory; 0: not known. free_bytes: of the device's memory, None: the host's.
+    page_bytes: int = 0
+    weights_bytes: int = 0
+    free_bytes: int | None = None
     notes: tuple[str, ...]  # sentences for the log: memory sum, lowered limits, backends refused
 
 

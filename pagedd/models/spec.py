@@ -6,6 +6,7 @@ them (decoder, runner, engine) reads nothing else.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -133,6 +134,12 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     if not spec.tie_embeddings:
         shapes[OUTPUT] = (spec.vocab_size, spec.hidden_size)
     return shapes
+
+
+def weight_bytes(spec: ModelSpec) -> int:
+    """Memory of all tensors in the dtype of ``spec``."""
+    sizes = (math.prod(shape) for shape in tensor_shapes(spec).values())
+    return sum(sizes) * spec.dtype.itemsize
 
 
 def layer_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:

@@ -61,6 +61,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     headroom: int | UnsetType = UNSET
     ahead: int | UnsetType = UNSET
     first: str | UnsetType = UNSET
+    first_handle: int | UnsetType = UNSET
     holders: list[Holder] | UnsetType = UNSET
     others: int | UnsetType = UNSET
     # preempted, resumed
@@ -68,6 +69,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str | UnsetType = UNSET
     lack: Literal["slots", "pages"] | UnsetType = UNSET
     taker: str | UnsetType = UNSET  # the request that it gave way to
+    taker_handle: int | UnsetType = UNSET
     taker_priority: int | UnsetType = UNSET
     choice_of_mode: (
         Literal["configured", "no_swap_space", "swap_space_full", "estimate", "trial"] | UnsetType

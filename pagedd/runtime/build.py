@@ -103,6 +103,11 @@ def build_runner(
     return runner, shape
 
 
+def free_device_bytes(device: torch.device) -> int | None:
+    """Memory of a GPU that nobody uses now; None where the device's memory is the host's."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
 def _wanted_model_len(config: EngineConfig, loaded: LoadedModel) -> int:
     limit = loaded.spec.max_position
     if config.max_model_len is None:

@@ -1,32 +1,58 @@
 """The middle of the daemon: connections on one side, the engine on the other.
 
-Owns the table of requests that the engine works on. Everything here runs in the event loop and
-does not wait; tokenising runs in worker threads (``session.py``).
+Owns the tables of the open requests and the journal of what happened. Everything here runs in the
+event loop and does not wait; tokenising runs in worker threads (``session.py``).
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
+from pagedd.core.events import Failed, StepEvents
 from pagedd.core.request import Request
-from pagedd.engine.messages import CancelRequest, Command, EndChoice, Ready, Step, Submit
+from pagedd.engine.messages import (
+    CancelRequest,
+    Command,
+    EndChoice,
+    Ready,
+    Reprioritize,
+    Step,
+    Submit,
+)
 from pagedd.errors import EngineFailed, PageddError, QueueFull, ShuttingDown
 from pagedd.protocol import MAX_FRAME_BYTES, VERSION, Hello, Limits
+from pagedd.server.directory import Directory
 from pagedd.server.edge import EdgeLimits
+from pagedd.server.feed import EventFeed
+from pagedd.server.inquiries import Inquiries
+from pagedd.server.journal import Journal
 from pagedd.server.replies import failure
-from pagedd.server.requests import OpenRequest
+from pagedd.server.requests import OpenRequest, Preparing
+from pagedd.server.sentences import sentence
 from pagedd.server.status import StatusBoard
 from pagedd.text.tokenizer import TextModel
 
 logger = logging.getLogger(__name__)
 
-FEATURES = ("generate", "cancel", "status", "logprobs", "n", "cache_salt", "priority")
+FEATURES = (
+    "generate",
+    "cancel",
+    "status",
+    "explain",
+    "reprioritize",
+    "events",
+    "logprobs",
+    "n",
+    "cache_salt",
+    "priority",
+)
 MAX_LOGPROBS = 20
 # Tokenising is work for the cores that the engine wants: a few at once, the others wait.
 TOKENIZER_THREADS = 2
@@ -60,9 +86,14 @@ class Hub:
         board: StatusBoard,
         on_loading: Callable[[str, float], None],
         on_ready: Callable[[Ready], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.boot_id = boot_id
         self.board = board
+        self.directory = Directory()
+        self.journal = Journal()
+        self.feed = EventFeed(self.journal, clock)
+        self.inquiries = Inquiries(self.directory, self.journal, self._send, clock)
         self.model: Model | None = None
         self.tokenizer_limiter = anyio.CapacityLimiter(TOKENIZER_THREADS)
         self.draining = False
@@ -71,9 +102,9 @@ class Hub:
         self._on_loading = on_loading
         self._on_ready = on_ready
         self._gate: EngineGate | None = None
+        self._clock = clock  # seconds since 1970
         self._handles = itertools.count(1)
-        self._requests: dict[int, OpenRequest] = {}
-        self._preparing = 0
+        self._connections = itertools.count(1)
         self._quiet = anyio.Event()
 
     def connect_engine(self, gate: EngineGate) -> None:
@@ -112,17 +143,22 @@ class Hub:
             raise ShuttingDown("the daemon is shutting down and takes no new requests")
         if self.model is None:
             raise EngineFailed("the engine is loading the model; try again when it is ready")
-        if self._preparing >= self._max_queue:
-            raise QueueFull(f"{self._preparing} requests are being tokenised (max_queue)")
+        preparing = len(self.directory.preparing)
+        if preparing >= self._max_queue:
+            raise QueueFull(f"{preparing} requests are being tokenised (max_queue)")
         return self.model
 
-    def begin_preparing(self) -> None:
-        """A request is on its way to ``submit`` through a worker thread."""
-        self._preparing += 1
+    def next_connection(self) -> int:
+        """A number for a connection, never used before."""
+        return next(self._connections)
 
-    def end_preparing(self) -> None:
+    def begin_preparing(self, request: Preparing) -> None:
+        """A request is on its way to ``submit`` through a worker thread."""
+        self.directory.preparing[request.handle] = request
+
+    def end_preparing(self, request: Preparing) -> None:
         """It has been submitted, refused or cancelled."""
-        self._preparing -= 1
+        del self.directory.preparing[request.handle]
         self._look_for_quiet()
 
     def next_handle(self) -> int:
@@ -134,15 +170,20 @@ class Hub:
         if self.draining:
             raise ShuttingDown("the daemon is shutting down and takes no new requests")
         self._send(Submit(core))
-        self._requests[request.handle] = request
+        self.directory.requests[request.handle] = request
+        self.journal.know(request.handle, request.who)
 
     def cancel(self, request: OpenRequest) -> None:
         """The client does not want it any more; it ends when the engine says so."""
         self._send_if_alive(CancelRequest(request.handle))
 
+    def reprioritize(self, request: OpenRequest, priority: int) -> None:
+        """Another priority, from the next step on; the events tell when."""
+        self._send_if_alive(Reprioritize(request.handle, priority))
+
     def abandon(self, request: OpenRequest) -> None:
         """Nobody will read the rest: forget it at once."""
-        if self._requests.pop(request.handle, None) is not None:
+        if self.directory.requests.pop(request.handle, None) is not None:
             self._send_if_alive(CancelRequest(request.handle))
             self._look_for_quiet()
 
@@ -154,17 +195,21 @@ class Hub:
         await self._quiet.wait()
 
     def fail_all(self, error: PageddError) -> None:
-        """End every open request with an error."""
-        requests, self._requests = self._requests, {}
+        """End every open request with an error, and every question about one."""
+        now, requests = self._clock(), self.directory.requests
+        self.directory.requests = {}
         for request in requests.values():
+            self.journal.record(Failed(request.handle, error.code, error.message, {}), now)
             request.fail(error)
+        self.inquiries.fail_all(error)
+        self.feed.publish()
         self._look_for_quiet()
 
     # --- for the supervisor ---------------------------------------------------------------------
 
     def has_work(self) -> bool:
         """Is a request open that the engine must answer?"""
-        return bool(self._requests)
+        return bool(self.directory.requests)
 
     def engine_loading(self, phase: str, fraction: float) -> None:
         """Progress of the load."""
@@ -181,33 +226,55 @@ class Hub:
 
     def engine_lost(self, reason: str) -> None:
         """Whatever was open is lost; the clients may try again."""
-        self.board.engine_lost(len(self._requests))
+        self.board.engine_lost(len(self.directory.requests))
         self.fail_all(EngineFailed(f"the engine failed: {reason}"))
+        self.journal.forget_all()
 
     def engine_step(self, step: Step) -> None:
         """Carry a step's events to their requests, in the order of its lists."""
         self.board.step(step)
-        events, requests = step.events, self._requests
+        events, requests, journal = step.events, self.directory.requests, self.journal
+        now = self._clock()
         for accepted in events.accepted:
+            journal.record(accepted, now)
             if (request := requests.get(accepted.handle)) is not None:
                 request.accepted(accepted)
+        for reprioritized in events.reprioritized:
+            journal.record(reprioritized, now)
+        for preempted in events.preempted:
+            entry = journal.record(preempted, now)
+            if (request := requests.get(preempted.handle)) is not None:
+                request.preempted(preempted, sentence(entry))
+        idle = not step.stats.running and not step.stats.waiting
+        journal.evicted(events.evicted, now, idle=idle)
         for started in events.started:
+            journal.record(started, now)
             if (request := requests.get(started.handle)) is not None:
                 request.started(started)
-        for preempted in events.preempted:
-            if (request := requests.get(preempted.handle)) is not None:
-                request.preempted(preempted, f"{preempted.lack} were short")
         for resumed in events.resumed:
+            entry = journal.record(resumed, now)
             if (request := requests.get(resumed.handle)) is not None:
-                request.resumed(resumed, "there is room again")
+                request.resumed(resumed, sentence(entry))
+        for waiting in events.waiting:
+            journal.record(waiting, now)
         for token in events.tokens:
             request = requests.get(token.handle)
             if request is not None and request.token(token):
                 self._send_if_alive(EndChoice(token.handle, token.choice))
+        self._end_requests(events, now)
+        for explained in events.explained:
+            self.inquiries.answer(explained)
+        self.feed.publish()
+
+    def _end_requests(self, events: StepEvents, now: float) -> None:
+        requests, journal = self.directory.requests, self.journal
         for finished in events.finished:
+            journal.record(finished, now)
             if (request := requests.pop(finished.handle, None)) is not None:
+                self.board.ended(finished.ledger.pages_peak, request.who.choices)
                 request.finished(finished)
         for failed in events.failed:
+            journal.record(failed, now)
             if (request := requests.pop(failed.handle, None)) is not None:
                 request.fail(failure(failed))
         if events.finished or events.failed:
@@ -226,5 +293,5 @@ class Hub:
             logger.debug("no engine to tell %r", command)  # it forgot the request when it died
 
     def _look_for_quiet(self) -> None:
-        if self.draining and not self._requests and not self._preparing:
+        if self.draining and self.directory.empty:
             self._quiet.set()

@@ -82,12 +82,20 @@ class Outbox:
     """Owned by one session. ``on_full`` is called when something comes while ``limit`` is passed.
 
     One frame alone may be larger than the limit: that is a long answer, not a slow client.
+    ``on_empty`` is called when all has been handed to the socket, and may put what had to wait.
     """
 
-    def __init__(self, codec: Codec, limit: int, on_full: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        limit: int,
+        on_full: Callable[[], None],
+        on_empty: Callable[[], None] = lambda: None,
+    ) -> None:
         self._codec = codec
         self._limit = limit
         self._on_full = on_full
+        self._on_empty = on_empty
         self._entries: deque[bytes | _Pending] = deque()
         self._growing: dict[int, dict[int, _Pending]] = {}  # handle → choice → delta
         self._wake = anyio.Event()
@@ -99,6 +107,11 @@ class Outbox:
     def full(self) -> bool:
         """The client does not keep up."""
         return self.size > self._limit
+
+    @property
+    def has_room(self) -> bool:
+        """Less than half full: there is room for what nobody waits for."""
+        return 2 * self.size <= self._limit
 
     def put(self, frame: Struct, handle: int | None = None) -> None:
         """Queue a frame; it stays behind the deltas of ``handle`` that are queued already."""
@@ -135,6 +148,8 @@ class Outbox:
                 data = self._take()
                 if data is not None:
                     await send(data)
+                if not self._entries:
+                    self._on_empty()
             self._drained.set()
             await self._wake.wait()
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
+import anyio
 from msgspec import UNSET, Struct, UnsetType
 
 from pagedd.core import events
@@ -26,6 +27,7 @@ from pagedd.protocol import (
     Usage,
 )
 from pagedd.server.edge import stop_strings
+from pagedd.server.journal import Who
 from pagedd.server.outbox import Outbox, Piece
 from pagedd.server.replies import error_frame
 from pagedd.text.stops import StopStrings
@@ -36,11 +38,41 @@ _NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
 
 
 class Client(Protocol):
-    """Who asked. ``ended`` is called once, before the last frame is put."""
+    """Who asked. ``connection`` is a number of its own."""
 
     outbox: Outbox
+    connection: int
 
-    def ended(self, request: OpenRequest) -> None: ...
+    def ended(self, request: OpenRequest) -> None:
+        """Called once, before the last frame is put."""
+
+    def withdraw(self, preparing: Preparing) -> None:
+        """Cancel what the engine does not know yet."""
+
+
+class Preparing:
+    """A request whose prompt is being tokenised, or waits for that."""
+
+    def __init__(self, handle: int, frame: Generate, client: Client) -> None:
+        self.handle = handle
+        self.frame = frame
+        self.client = client
+        self.scope = anyio.CancelScope()  # of the wait for its tokens
+
+    @property
+    def id(self) -> str:
+        """The client's name for it."""
+        return self.frame.id
+
+    @property
+    def withdrawn(self) -> bool:
+        """It was cancelled; only the worker thread does not know."""
+        return self.scope.cancel_called
+
+    @property
+    def who(self) -> Who:
+        """Its name for the records."""
+        return _who(self.frame, self.client, 0)
 
 
 class _Choice:
@@ -92,6 +124,7 @@ class OpenRequest:
         params = frame.params
         self.handle = handle
         self.id = frame.id
+        self.who = _who(frame, client, prompt_tokens)
         self._client = client
         self._text = text
         self._prompt_tokens = prompt_tokens
@@ -209,6 +242,10 @@ class OpenRequest:
                 for other in entry.top
             ],
         )
+
+
+def _who(frame: Generate, client: Client, prompt_tokens: int) -> Who:
+    return Who(frame.id, client.connection, prompt_tokens, frame.priority, frame.params.n)
 
 
 def cancelled_before_start(frame: Generate) -> Done:

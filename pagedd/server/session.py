@@ -7,14 +7,13 @@ task of its own, so that a ``cancel`` never waits for it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Struct
 
 from pagedd.core.request import Request
 from pagedd.errors import BadRequest, DuplicateId, PageddError, RequestNotFound, SlowConsumer
@@ -30,20 +29,12 @@ from pagedd.protocol import (
     Unsubscribe,
 )
 from pagedd.server.decode import Codec, RefusedFrame
+from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame, check_prompt_length, core_params
 from pagedd.server.hub import Hub, Model
 from pagedd.server.outbox import Outbox
 from pagedd.server.replies import error_frame
-from pagedd.server.requests import OpenRequest, cancelled_before_start
-
-
-@dataclass(frozen=True, slots=True)
-class _Preparing:
-    """A request whose prompt is being tokenised, or waits for that."""
-
-    frame: Generate
-    scope: anyio.CancelScope
-
+from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
 
 GetStatus = Callable[[str | None], Status]
 Send = Callable[[bytes], Awaitable[None]]
@@ -61,12 +52,13 @@ class Session:
         get_status: GetStatus,
         abort: Callable[[], None],
     ) -> None:
-        self.outbox = Outbox(codec, outbox_bytes, self._slow)
+        self.connection = hub.next_connection()
+        self.outbox = Outbox(codec, outbox_bytes, self._slow, self._caught_up)
         self._hub = hub
         self._codec = codec
         self._get_status = get_status
         self._abort = abort
-        self._requests: dict[str, OpenRequest | _Preparing] = {}
+        self._requests: dict[str, OpenRequest | Preparing] = {}
 
     async def run(self, messages: AsyncIterable[str | bytes], send: Send) -> None:
         """Serve until the client is gone; then its requests are cancelled."""
@@ -84,6 +76,12 @@ class Session:
         """Its last frame comes next: the id is free again."""
         if self._requests.get(request.id) is request:
             del self._requests[request.id]
+
+    def withdraw(self, preparing: Preparing) -> None:
+        """Cancel what the engine does not know yet."""
+        del self._requests[preparing.id]
+        preparing.scope.cancel()
+        self.outbox.put(cancelled_before_start(preparing.frame))
 
     def _receive(self, message: str | bytes, tasks: TaskGroup) -> None:
         try:
@@ -107,10 +105,17 @@ class Session:
                 self._cancel(id)
             case StatusRequest(ref):
                 self.outbox.put(self._get_status(ref))
-            case Explain(id) | Reprioritize(id):
-                self._refuse(_not_available(frame), id=None, ref=id)
-            case Subscribe() | Unsubscribe():
-                self._refuse(_not_available(frame), id=None, ref=None)
+            case Explain(id):
+                self._explain(id)
+            case Reprioritize(id, priority):
+                self._reprioritize(id, priority)
+            case Subscribe("events", _, history):
+                self._hub.feed.subscribe(self.outbox, history)
+            case Unsubscribe("events"):
+                self._hub.feed.unsubscribe(self.outbox)
+            case Subscribe(topic) | Unsubscribe(topic):
+                error = BadRequest(f"topic: {topic} is not available (see hello.features)")
+                self.outbox.put(error_frame(error))
             case _:
                 assert_never(frame)
 
@@ -123,16 +128,16 @@ class Session:
             model = self._hub.admit()
             check_frame(frame, model.limits)
             if frame.prompt_tokens is not None:
-                self._submit(frame, model, frame.prompt_tokens)
+                self._submit(self._hub.next_handle(), frame, model, frame.prompt_tokens)
                 return
         except PageddError as error:
             self.outbox.put(error_frame(error, id=frame.id))
             return
-        self._hub.begin_preparing()
-        preparing = self._requests[frame.id] = _Preparing(frame, anyio.CancelScope())
+        preparing = self._requests[frame.id] = Preparing(self._hub.next_handle(), frame, self)
+        self._hub.begin_preparing(preparing)
         tasks.start_soon(self._prepare, preparing, model)
 
-    async def _prepare(self, preparing: _Preparing, model: Model) -> None:
+    async def _prepare(self, preparing: Preparing, model: Model) -> None:
         """Tokenise in a worker thread, then submit; unless it was cancelled meanwhile."""
         frame = preparing.frame
         try:
@@ -143,34 +148,67 @@ class Session:
             if self._requests.get(frame.id) is not preparing:
                 return  # cancelled: answered already, the id may be another's by now
             del self._requests[frame.id]
-            self._submit(frame, model, tokens)
+            # with the priority that it may have got meanwhile
+            self._submit(preparing.handle, preparing.frame, model, tokens)
         except PageddError as error:
             if self._requests.get(frame.id) is preparing:
                 del self._requests[frame.id]
             self.outbox.put(error_frame(error, id=frame.id))
         finally:
-            self._hub.end_preparing()
+            self._hub.end_preparing(preparing)
 
-    def _submit(self, frame: Generate, model: Model, tokens: list[int]) -> None:
+    def _submit(self, handle: int, frame: Generate, model: Model, tokens: list[int]) -> None:
         check_prompt_length(len(tokens), model.limits)
         params = core_params(frame.params, len(tokens), model.limits)
-        handle = self._hub.next_handle()
-        salt = (frame.cache_salt or "").encode()
         request = OpenRequest(handle, frame, model.text, len(tokens), self)
-        self._hub.submit(request, Request(handle, tuple(tokens), params, frame.priority, salt))
+        core = Request(
+            handle,
+            tuple(tokens),
+            params,
+            frame.priority,
+            salt=(frame.cache_salt or "").encode(),
+            # whom --fair-share counts the tokens for; neither can be taken for the other
+            client=f"salt {frame.cache_salt}" if frame.cache_salt else f"#{self.connection}",
+        )
+        self._hub.submit(request, core)
         self._requests[frame.id] = request
 
     def _cancel(self, id: str) -> None:
+        request = self._named(id)
+        if isinstance(request, OpenRequest):
+            self._hub.cancel(request)
+        elif request is not None:
+            request.client.withdraw(request)
+
+    def _reprioritize(self, id: str, priority: int) -> None:
+        request = self._named(id)
+        if isinstance(request, OpenRequest):
+            self._hub.reprioritize(request, priority)
+        elif request is not None:
+            request.frame = msgspec.structs.replace(request.frame, priority=priority)
+
+    def _explain(self, id: str) -> None:
+        try:
+            self._hub.inquiries.ask(id, self, self._requests.get(id))
+        except PageddError as error:
+            self.outbox.put(error_frame(error, ref=id))
+
+    def _named(self, id: str) -> OpenRequest | Preparing | None:
+        """The own request with this id, or any one by its handle: no other's can be meant by error.
+
+        The client is told when there is none.
+        """
         request = self._requests.get(id)
+        if request is None and (handle := handle_in(id)) is not None:
+            request = self._hub.directory.by_handle(handle)
         if request is None:
             error = RequestNotFound(f"no request {id!r} is open on this connection")
             self.outbox.put(error_frame(error, ref=id))
-        elif isinstance(request, OpenRequest):
-            self._hub.cancel(request)
-        else:
-            del self._requests[id]
-            request.scope.cancel()
-            self.outbox.put(cancelled_before_start(request.frame))
+        return request
+
+    def _caught_up(self) -> None:
+        """All that was queued is sent: what waited for room comes now."""
+        self._hub.feed.resume(self.outbox)
 
     def _slow(self) -> None:
         """The outbox is full. A client without requests that never reads is not worth keeping."""
@@ -188,6 +226,8 @@ class Session:
         for request in self._open():
             self._hub.abandon(request)
         self._requests.clear()
+        self._hub.feed.unsubscribe(self.outbox)
+        self._hub.inquiries.forget(self.outbox)
 
     def _open(self) -> list[OpenRequest]:
         return [found for found in self._requests.values() if isinstance(found, OpenRequest)]
@@ -202,8 +242,3 @@ def _tokenise(frame: Generate, model: Model) -> list[int]:
         {"role": message.role, "content": message.content} for message in frame.messages or ()
     ]
     return model.text.encode_chat(messages, longest)
-
-
-def _not_available(frame: Struct) -> BadRequest:
-    name = type(frame).__name__.lower()
-    return BadRequest(f"{name} is not available in this version (see hello.features)")

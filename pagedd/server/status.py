@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
+import psutil
 from msgspec import UNSET, Struct
 
 from pagedd.core.events import HostPageCounts as CoreHostPageCounts
@@ -23,6 +24,8 @@ from pagedd.protocol import (
     Status,
     TokenCounts,
 )
+from pagedd.server.advice import Limits, advise
+from pagedd.server.pressure import PressureGauge
 
 State = Literal["loading", "ready", "stalled", "failed", "draining"]
 
@@ -30,10 +33,19 @@ RATE_WINDOW_S = 5.0
 STEP_WINDOW_S = 1.0
 
 # the others are totals
-_NOW = ("running", "waiting", "swapped", "pages", "host_pages", "unused_slots")
+_NOW = (
+    "running",
+    "waiting",
+    "swapped",
+    "pages",
+    "host_pages",
+    "unused_slots",
+    "sequences",
+    "most_pages",
+)
 _NO_PAGES = CorePageCounts(0, 0, 0, 0, 0)
 _NO_HOST_PAGES = CoreHostPageCounts(0, 0, 0, 0)
-_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, *[0] * 15)
+_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, *[0] * 17)
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -46,8 +58,16 @@ class Facts(Struct, frozen=True, kw_only=True):
     endpoints: tuple[str, ...]
 
 
+def _free_memory() -> int:
+    return int(psutil.virtual_memory().available)
+
+
 class StatusBoard:
-    """Takes every step in, gives a Status out. Totals go on when the engine is restarted."""
+    """Takes every step in, gives a Status out. Totals go on when the engine is restarted.
+
+    ``fixed_pages``: the number of pages was asked for. ``free_memory``: bytes of the host's memory
+    that nobody uses.
+    """
 
     def __init__(
         self,
@@ -55,11 +75,17 @@ class StatusBoard:
         boot_id: str,
         model: str,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        fixed_pages: bool = False,
+        free_memory: Callable[[], int] = _free_memory,
     ) -> None:
         self._version = version
         self._boot_id = boot_id
         self._model = model
         self._clock = clock
+        self._fixed_pages = fixed_pages
+        self._free_memory = free_memory
+        self._gauge = PressureGauge()
         self._began = clock()
         self._ready: Ready | None = None
         self._stats = _NO_STATS
@@ -85,6 +111,7 @@ class StatusBoard:
         }
         self._before = before._replace(**totals)
         self._stats = _NO_STATS
+        self._gauge.reset()
         self._lost += open_requests
 
     def step(self, step: Step) -> None:
@@ -95,13 +122,23 @@ class StatusBoard:
             self._drawn.append((now, len(step.events.tokens)))
         if step.phases:
             self._phases.append((now, step.phases))
+        self._gauge.step(step, now)
         self._forget(now)
+
+    def ended(self, pages_peak: int, choices: int) -> None:
+        """A request with so many choices ended; it held at most so many pages."""
+        self._gauge.ended(pages_peak, choices)
 
     def status(self, facts: Facts) -> Status:
         """The picture of this moment."""
         now = self._clock()
         self._forget(now)
         ready, stats, before = self._ready, self._stats, self._before
+        preemptions = PreemptionCounts(
+            before.preemptions_swap + stats.preemptions_swap,
+            before.preemptions_recompute + stats.preemptions_recompute,
+        )
+        pages, host = stats.pages, stats.host_pages
         return Status(
             version=self._version,
             boot_id=self._boot_id,
@@ -123,12 +160,9 @@ class StatusBoard:
                 cancelled_total=before.cancelled_total + stats.cancelled_total,
                 failed_total=before.failed_total + stats.failed_total + self._lost,
             ),
-            pages=PageCounts(*stats.pages),
-            host_pages=HostPageCounts(*stats.host_pages),
-            preemptions=PreemptionCounts(
-                before.preemptions_swap + stats.preemptions_swap,
-                before.preemptions_recompute + stats.preemptions_recompute,
-            ),
+            pages=PageCounts(*pages),
+            host_pages=HostPageCounts(*host),
+            preemptions=preemptions,
             recomputed_tokens=before.recomputed_tokens + stats.recomputed_tokens,
             swapped_bytes=before.swapped_bytes + stats.swapped_bytes,
             prefix=PrefixCounts(
@@ -143,7 +177,36 @@ class StatusBoard:
             step_ms=self._step_ms(),
             connections=facts.connections,
             endpoints=list(facts.endpoints),
+            advice=self._advice(now) or UNSET,
+            num_requests_running=stats.running,
+            num_requests_waiting=stats.waiting,
+            num_requests_swapped=stats.swapped,
+            gpu_cache_usage=_share(pages.owned + pages.shared, pages.total),
+            host_cache_usage=_share(host.swapped + host.cached, host.total),
+            num_preemptions=preemptions.swap + preemptions.recompute,
+            num_steps=before.steps + stats.steps,
+            unused_slots=stats.unused_slots,
+            spilled_pages=before.spilled_pages + stats.spilled_pages,
+            host_hits=before.host_hits + stats.host_hits,
         )
+
+    def _advice(self, now: float) -> str | None:
+        pressure, ready = self._gauge.pressure(now), self._ready
+        if pressure is None or ready is None:
+            return None
+        free = self._free_memory() if ready.free_bytes is None else ready.free_bytes
+        limits = Limits(
+            num_pages=ready.num_pages,
+            page_size=ready.page_size,
+            page_bytes=ready.page_bytes,
+            weights_bytes=ready.weights_bytes,
+            free_bytes=free,
+            max_num_seqs=ready.max_num_seqs,
+            max_model_len=ready.max_model_len,
+            dtype=ready.dtype,
+            fixed_pages=self._fixed_pages,
+        )
+        return advise(pressure, limits)
 
     def _forget(self, now: float) -> None:
         while self._drawn and self._drawn[0][0] < now - RATE_WINDOW_S:
@@ -165,3 +228,7 @@ class StatusBoard:
                 sums[name] = sums.get(name, 0.0) + seconds
         count = len(self._phases)
         return {name: round(total * 1000 / count, 3) for name, total in sums.items()}
+
+
+def _share(used: int, total: int) -> float:
+    return round(used / total, 4) if total else 0.0

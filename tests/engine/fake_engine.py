@@ -38,7 +38,9 @@ class Options(msgspec.Struct, frozen=True):
     vocab_size: int = 300
     max_model_len: int = 256
     num_pages: int = 64
+    num_host_pages: int = 0
     page_size: int = 8
+    page_bytes: int = 1024
     max_num_seqs: int = 16
     budget: int = 64
 
@@ -108,13 +110,15 @@ def main(argv: list[str]) -> int:
             max_model_len=options.max_model_len,
             page_size=options.page_size,
             num_pages=options.num_pages,
-            num_host_pages=0,
+            num_host_pages=options.num_host_pages,
+            page_bytes=options.page_bytes,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.budget,
             eos_ids=(297,),
             notes=(options.note,),
         )
-        return Engine(ready, build_scheduler(config, ready), FakeRunner(options))
+        scheduler = build_scheduler(config, ready, page_bytes=options.page_bytes)
+        return Engine(ready, scheduler, FakeRunner(options))
 
     return start_process(argv[1:], build)
 

@@ -126,7 +126,7 @@ class Client:
 
 
 class Daemon:
-    """A daemon process with a fake engine."""
+    """A daemon process with a fake engine: ``engine`` its Options, ``config`` its EngineConfig."""
 
     def __init__(
         self,
@@ -135,6 +135,7 @@ class Daemon:
         *,
         wait: bool = True,
         engine: Frame | None = None,
+        config: Frame | None = None,
         stall_s: float = 30.0,
         **settings: Any,
     ) -> None:
@@ -144,7 +145,9 @@ class Daemon:
         self.settings = DaemonSettings(
             **{
                 "socket": str(folder / "d.sock"),
-                "engine": EngineConfig(model="some-model", max_queue=64),
+                "engine": EngineConfig(
+                    **{"model": "some-model", "max_queue": 64, **(config or {})}
+                ),
                 "listen": "127.0.0.1:0",
                 "ready_fd": writer,
                 **settings,
@@ -197,13 +200,16 @@ class Daemon:
             )
 
     def until_quiet(self) -> Frame:
-        """Wait until nothing runs and no page is held; the status."""
+        """Wait until nothing runs and no page is held on the device or the host; the status."""
 
         def quiet(status: Frame) -> bool:
-            pages = status["pages"]
             return (
                 status["requests"]["running"] == status["requests"]["waiting"] == 0
-                and pages["free"] + pages["cached"] == pages["total"]
+                and status["requests"]["swapped"] == 0
+                and all(
+                    pages["free"] + pages["cached"] == pages["total"]
+                    for pages in (status["pages"], status["host_pages"])
+                )
             )
 
         with self.client() as client:
