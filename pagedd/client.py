@@ -14,37 +14,33 @@ from typing import Self
 import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from websockets.asyncio.client import ClientConnection, connect, unix_connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidMessage,
-    InvalidStatus,
-    InvalidURI,
-)
-from websockets.typing import Subprotocol
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
 from pagedd.codes import class_of
-from pagedd.errors import DuplicateId, PageddError, Unauthorized, Unreachable, UsageError
+from pagedd.dial import CLOSE_TIMEOUT_S, dial, lost
+from pagedd.errors import BadRequest, DuplicateId, PageddError, Unreachable
 from pagedd.protocol import (
-    PING_INTERVAL_S,
-    PING_TIMEOUT_S,
-    SUBPROTOCOL_MSGPACK,
-    VERSION,
+    MAX_HISTORY,
     Cancel,
     ClientFrame,
     Done,
     Error,
+    Event,
+    Explain,
+    Explanation,
     Generate,
     Hello,
+    Reprioritize,
     ServerFrame,
     Status,
     StatusRequest,
+    Subscribe,
+    Unsubscribe,
 )
 
-HANDSHAKE_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 1.0
-MAX_INCOMING_BYTES = 64 * 1024 * 1024  # a whole answer that did not stream is one frame
+Inbox = MemoryObjectSendStream[ServerFrame]
+Frames = MemoryObjectReceiveStream[ServerFrame]
 
 
 class Client:
@@ -57,8 +53,10 @@ class Client:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decoder = msgspec.msgpack.Decoder[ServerFrame](ServerFrame)
         # Frames wait here without a bound, so that one slow reader does not hold up the others.
-        self._inboxes: dict[str, MemoryObjectSendStream[ServerFrame]] = {}
-        self._statuses: dict[str, MemoryObjectSendStream[ServerFrame]] = {}
+        self._inboxes: dict[str, Inbox] = {}
+        self._statuses: dict[str, list[Inbox]] = {}  # ref → who waits for its answer
+        self._questions: dict[str, list[Inbox]] = {}  # id → who asked about it
+        self._events: Inbox | None = None
         self._refs = itertools.count(1)
         self._lost: PageddError | None = None
 
@@ -70,10 +68,9 @@ class Client:
         Raises Unreachable when no daemon answers, Unauthorized when it wants a key, PageddError
         for any other refusal, UsageError when ``url`` is no address.
         """
-        with _clean_errors(url):
-            socket = await _open(url, key)
+        socket, hello = await dial(url, key)
         try:
-            client = cls(socket, url, await _hello(socket, url))
+            client = cls(socket, url, hello)
             failure: Exception | None = None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client._read)
@@ -110,7 +107,7 @@ class Client:
                 if ended:
                     return
             ended = True
-            raise self._lost or Unreachable(f"the connection to {self.url} was closed")
+            raise self._gone()
         finally:
             if not ended:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT_S):
@@ -126,28 +123,89 @@ class Client:
     async def status(self) -> Status:
         """The daemon's status. Raises Unreachable when the connection is lost."""
         ref = f"status-{next(self._refs)}"
-        inbox, frames = anyio.create_memory_object_stream[ServerFrame](1)
-        self._statuses[ref] = inbox
-        with inbox, frames:
-            try:
-                await self._send(StatusRequest(ref))
-                received = await frames.receive()
-            except anyio.EndOfStream:
-                raise self._lost or Unreachable(
-                    f"the connection to {self.url} was closed"
-                ) from None
-            finally:
-                self._statuses.pop(ref, None)
-        assert isinstance(received, Status)
+        with _waiting(self._statuses, ref) as frames:
+            await self._send(StatusRequest(ref))
+            status = await self._next(frames)
+        assert isinstance(status, Status)
+        return status
+
+    async def explain(self, id: str) -> Explanation:
+        """Where a request is and why, or how it ended. ``#17`` names any request by its handle.
+
+        A request of this connection comes first. Raises RequestNotFound, BadRequest when several
+        connections have one of this name, EngineFailed, Unreachable.
+        """
+        with _waiting(self._questions, id) as frames:
+            await self._send(Explain(id))
+            received = await self._next(frames)
+        if isinstance(received, Error):
+            raise error_of(received)
+        assert isinstance(received, Explanation)
         return received
+
+    async def reprioritize(self, id: str, priority: int) -> None:
+        """Another priority for a request of this connection, or for any by its handle, ``#17``.
+
+        Raises RequestNotFound when it has ended, BadRequest, Unreachable.
+        """
+        with _waiting(self._questions, id) as frames:
+            await self._send(Reprioritize(id, priority))
+            await self.status()  # only a refusal is answered, and before this
+            try:
+                refusal = frames.receive_nowait()
+            except anyio.WouldBlock:
+                return
+        assert isinstance(refusal, Error)
+        raise error_of(refusal)
+
+    async def events(self, history: int = 0) -> AsyncIterator[Event]:
+        """What the daemon decides, as it happens; first the last ``history`` events.
+
+        It ends when the iteration is left; one at a time. Raises BadRequest for a second one, and
+        for more history than a daemon has, Unreachable when the connection is lost.
+        """
+        if not 0 <= history <= MAX_HISTORY:
+            raise BadRequest(f"history: {history} does not lie in 0 to {MAX_HISTORY}")
+        if self._events is not None:
+            raise BadRequest("the events of this connection are being read already")
+        inbox, frames = anyio.create_memory_object_stream[ServerFrame](math.inf)
+        self._events = inbox
+        try:
+            await self._send(Subscribe("events", history=history))
+            async for event in frames:
+                assert isinstance(event, Event)
+                yield event
+            raise self._gone()
+        finally:
+            self._events = None
+            inbox.close()
+            frames.close()
+            if self._lost is None:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT_S):
+                    await self._leave_events()
 
     async def _send(self, frame: ClientFrame) -> None:
         try:
             await self._socket.send(self._encode(frame))
         except ConnectionClosed as closed:
-            raise _lost(self.url, closed) from None
+            raise lost(self.url, closed) from None
 
-    async def _leave(self, id: str, frames: MemoryObjectReceiveStream[ServerFrame]) -> bool:
+    async def _next(self, frames: Frames) -> ServerFrame:
+        try:
+            return await frames.receive()
+        except anyio.EndOfStream:
+            raise self._gone() from None
+
+    def _gone(self) -> PageddError:
+        return self._lost or Unreachable(f"the connection to {self.url} was closed")
+
+    async def _leave_events(self) -> None:
+        try:
+            await self._send(Unsubscribe("events"))
+        except Unreachable:
+            return  # the daemon forgets what a lost connection subscribed to
+
+    async def _leave(self, id: str, frames: Frames) -> bool:
         """Cancel, and read to the end, so that no late frame is taken for a new request's."""
         try:
             await self.cancel(id)
@@ -164,23 +222,25 @@ class Client:
             async for data in self._socket:
                 self._receive(data)
         except ConnectionClosed as closed:
-            self._lost = _lost(self.url, closed)
+            self._lost = lost(self.url, closed)
         except msgspec.DecodeError:
             self._lost = PageddError(f"what answers at {self.url} is no pagedd")
         finally:
-            for inbox in [*self._inboxes.values(), *self._statuses.values()]:
+            for inbox in self._everyone():
                 inbox.close()
+
+    def _everyone(self) -> list[Inbox]:
+        """Who waits for something."""
+        askers = [*self._statuses.values(), *self._questions.values()]
+        events = [] if self._events is None else [self._events]
+        return [*self._inboxes.values(), *itertools.chain(*askers), *events]
 
     def _receive(self, data: str | bytes) -> None:
         try:
             frame = self._decoder.decode(data if isinstance(data, bytes) else data.encode())
         except msgspec.ValidationError:
             return  # of a type that came after this client
-        if isinstance(frame, Status):
-            inbox = self._statuses.get(frame.ref) if isinstance(frame.ref, str) else None
-        else:
-            id = getattr(frame, "id", None)
-            inbox = self._inboxes.get(id) if isinstance(id, str) else None
+        inbox = self._addressee(frame)
         if inbox is None:
             return
         try:
@@ -190,6 +250,38 @@ class Client:
             if isinstance(frame, Done | Error) and isinstance(frame.id, str):
                 self._inboxes.pop(frame.id, None)
 
+    def _addressee(self, frame: ServerFrame) -> Inbox | None:
+        """Who waits for this frame. Who asked a question waits no more when it is answered."""
+        match frame:
+            case Status(ref=str(ref)):
+                line, place = self._statuses.get(ref), 0
+            case Explanation(id=id):
+                line, place = self._questions.get(id), 0
+            case Error(id=msgspec.UNSET, ref=str(ref)):
+                line, place = self._questions.get(ref), -1  # refusals are quick: it asked last
+            case Event():
+                return self._events
+            case _:
+                own = getattr(frame, "id", None)
+                return self._inboxes.get(own) if isinstance(own, str) else None
+        return line.pop(place) if line else None
+
+
+@contextmanager
+def _waiting(lines: dict[str, list[Inbox]], key: str) -> Iterator[Frames]:
+    """Stand in line for an answer."""
+    inbox, frames = anyio.create_memory_object_stream[ServerFrame](1)
+    line = lines.setdefault(key, [])
+    line.append(inbox)
+    with inbox, frames:
+        try:
+            yield frames
+        finally:
+            if inbox in line:
+                line.remove(inbox)
+            if not line and lines.get(key) is line:
+                del lines[key]
+
 
 def error_of(frame: Error) -> PageddError:
     """An ``error`` frame as the exception of its code, with the exit code that belongs to it."""
@@ -198,87 +290,3 @@ def error_of(frame: Error) -> PageddError:
         detail=frame.detail if isinstance(frame.detail, dict) else None,
         retry_after_ms=frame.retry_after_ms if isinstance(frame.retry_after_ms, int) else None,
     )
-
-
-async def _open(url: str, key: str | None) -> ClientConnection:
-    headers = {"Authorization": f"Bearer {key}"} if key else None
-    if url.startswith("unix:"):
-        opening = unix_connect(
-            url.removeprefix("unix:"),
-            uri="ws://localhost/",
-            subprotocols=[Subprotocol(SUBPROTOCOL_MSGPACK)],
-            additional_headers=headers,
-            compression=None,
-            open_timeout=HANDSHAKE_TIMEOUT_S,
-            close_timeout=CLOSE_TIMEOUT_S,
-            ping_interval=PING_INTERVAL_S,
-            ping_timeout=PING_TIMEOUT_S,
-            max_size=MAX_INCOMING_BYTES,
-        )
-    else:
-        opening = connect(
-            url,
-            subprotocols=[Subprotocol(SUBPROTOCOL_MSGPACK)],
-            additional_headers=headers,
-            compression=None,
-            open_timeout=HANDSHAKE_TIMEOUT_S,
-            close_timeout=CLOSE_TIMEOUT_S,
-            ping_interval=PING_INTERVAL_S,
-            ping_timeout=PING_TIMEOUT_S,
-            max_size=MAX_INCOMING_BYTES,
-            proxy=None,  # a proxy of the environment is for the web, not for one's own daemon
-        )
-    return await opening
-
-
-async def _hello(socket: ClientConnection, url: str) -> Hello:
-    try:
-        with anyio.fail_after(HANDSHAKE_TIMEOUT_S):
-            data = await socket.recv(decode=False)
-        hello = msgspec.msgpack.decode(data, type=Hello)
-    except TimeoutError:
-        raise Unreachable(f"the daemon at {url} does not answer") from None
-    except ConnectionClosed as closed:
-        raise _lost(url, closed) from None
-    except msgspec.DecodeError:
-        raise PageddError(f"what answers at {url} is no pagedd") from None
-    if hello.version != VERSION:
-        raise PageddError(
-            f"the daemon at {url} speaks version {hello.version} of the protocol, this client "
-            f"version {VERSION}"
-        )
-    return hello
-
-
-def _lost(url: str, closed: ConnectionClosed) -> Unreachable:
-    close = closed.rcvd or closed.sent
-    if close is not None and close.code == 1009:
-        return Unreachable(f"{url}: a frame was larger than allowed, the connection was closed")
-    if close is not None and close.code == 1001:
-        return Unreachable(f"the daemon at {url} is shutting down, the connection was closed")
-    reason = f": {close.reason}" if close is not None and close.reason else ""
-    return Unreachable(f"the connection to the daemon at {url} was lost{reason}")
-
-
-@contextmanager
-def _clean_errors(url: str) -> Iterator[None]:
-    """What can go wrong while connecting, as one sentence with the right exit code."""
-    try:
-        yield
-    except InvalidURI:
-        raise UsageError(f"{url!r} is no address: unix:PATH or ws://HOST:PORT") from None
-    except InvalidStatus as error:
-        status = error.response.status_code
-        if status == 401:
-            raise Unauthorized(f"the daemon at {url} wants a key, or another one") from None
-        if status == 503:
-            raise Unreachable(f"the daemon at {url} takes no connections (HTTP 503)") from None
-        raise PageddError(f"the daemon at {url} refuses the connection (HTTP {status})") from None
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise Unreachable(f"no daemon at {url}: start one with pagedd start") from None
-    except TimeoutError:
-        raise Unreachable(f"the daemon at {url} does not answer") from None
-    except (OSError, EOFError, InvalidMessage) as error:
-        raise Unreachable(f"no daemon at {url}: {error}") from None
-    except InvalidHandshake as error:
-        raise PageddError(f"what answers at {url} is no pagedd: {error}") from None

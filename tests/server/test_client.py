@@ -20,12 +20,15 @@ from pagedd.errors import (
     DuplicateId,
     EngineFailed,
     PageddError,
+    RequestNotFound,
     Unauthorized,
     Unreachable,
     UsageError,
 )
 from pagedd.protocol import Delta, Done, Generate, Ledger, Params, ServerFrame
+from tests.engine.fake_engine import BLOCK
 from tests.server.harness import Daemon, until
+from tests.server.told import kinds
 
 pytestmark = pytest.mark.anyio
 Start = Callable[..., Daemon]
@@ -259,3 +262,114 @@ async def test_cancelling_what_has_ended_is_harmless(daemon: Daemon) -> None:
         await client.cancel("never was")
         assert (await client.status()).state == "ready"
     until(lambda: daemon.status()["connections"] == 1, "the session to end")
+
+
+async def test_why_a_request_is_where_it_is(daemon: Daemon) -> None:
+    async with Client.connect(url(daemon)) as client, Client.connect(url(daemon)) as other:
+        _ = [frame async for frame in client.generate(ask("mine", max_tokens=3))]
+        for asker in (client, other):
+            explained = await asker.explain("mine")
+            assert (explained.id, explained.state) == ("mine", "ended")
+            assert kinds(explained) == ["accepted", "admitted", "finished"]
+        handle = explained.reasons[0].handle
+        assert (await other.explain(f"#{handle}")).reasons == explained.reasons
+        with pytest.raises(RequestNotFound, match="'nobody'"):
+            await client.explain("nobody")
+        assert not client._questions
+
+
+async def test_many_questions_at_once_get_their_own_answers(daemon: Daemon) -> None:
+    answers: dict[int, str] = {}
+
+    async def why(client: Client, at: int, id: str) -> None:
+        try:
+            answers[at] = (await client.explain(id)).id
+        except RequestNotFound as error:
+            answers[at] = error.message
+
+    async with Client.connect(url(daemon)) as client:
+        for id in "ab":
+            _ = [frame async for frame in client.generate(ask(id, max_tokens=1))]
+        async with anyio.create_task_group() as tasks:
+            for at in range(30):
+                tasks.start_soon(why, client, at, "ab?"[at % 3])
+    assert [answers[at] for at in range(30) if at % 3 < 2] == ["a", "b"] * 10
+    assert all("'?'" in answers[at] for at in range(2, 30, 3))
+
+
+async def test_events_are_read_as_they_happen_and_again_from_history(daemon: Daemon) -> None:
+    async with Client.connect(url(daemon)) as client, Client.connect(url(daemon)) as other:
+        feed = client.events(history=1)
+        first = await anext(feed)
+        assert first.at > 0
+        _ = [frame async for frame in other.generate(ask("watched", max_tokens=2))]
+        seen = [await anext(feed) for _ in range(3)]
+        assert [event.kind for event in seen] == ["accepted", "admitted", "finished"]
+        assert {event.request for event in seen} == {"watched"}
+        with pytest.raises(BadRequest, match="already"):
+            await anext(client.events())
+        await feed.aclose()
+        again = client.events(history=3)
+        assert [await anext(again) for _ in range(3)] == seen
+        await again.aclose()
+        for history in (-1, 4097):
+            with pytest.raises(BadRequest, match=f"history: {history}"):
+                await anext(client.events(history))
+
+
+async def test_another_priority_or_the_reason_why_not(start: Start) -> None:
+    daemon = start(engine={"step_s": 0.01, "max_num_seqs": 1})
+    async with Client.connect(url(daemon)) as client:
+        busy = client.generate(ask("busy", max_tokens=200))
+        await anext(busy)
+        await client.reprioritize("busy", 7)
+        feed = client.events(history=4096)
+        while (changed := await anext(feed)).kind != "reprioritized":
+            assert changed.request == "busy"
+        assert (changed.before, changed.priority) == (0, 7)
+        assert changed.request == "busy"
+        with pytest.raises(RequestNotFound):
+            await client.reprioritize("nobody", 1)
+        with pytest.raises(BadRequest, match="priority"):
+            await client.reprioritize("busy", 2**40)
+        await client.reprioritize("busy", 8)
+        await feed.aclose()
+        await busy.aclose()
+    daemon.stop()
+
+
+async def test_questions_and_events_end_with_the_connection(start: Start) -> None:
+    daemon = start(engine={"block_s": 30.0}, stall_s=0.3)
+    async with Client.connect(url(daemon)) as client:
+        _ = [frame async for frame in client.generate(ask("before", max_tokens=1))]
+        feed = client.events(history=1)
+        assert (await anext(feed)).kind == "finished"
+        ends: list[str] = []
+
+        async def stick() -> None:
+            with pytest.raises(Unreachable):
+                await anext(client.generate(ask("stuck", seed=BLOCK)))
+            ends.append("request")
+
+        async def why() -> None:
+            with pytest.raises(Unreachable):
+                await client.explain("stuck")
+            ends.append("question")
+
+        async def watch() -> None:
+            with pytest.raises(Unreachable):
+                await anext(feed)
+            ends.append("feed")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stick)
+            await anyio.to_thread.run_sync(daemon.until_state, "stalled")
+            tasks.start_soon(why)
+            tasks.start_soon(watch)
+            await anyio.wait_all_tasks_blocked()
+            assert not ends, "the engine hangs, and cannot have answered"
+            daemon.process.kill()
+        assert sorted(ends) == ["feed", "question", "request"]
+        with pytest.raises(Unreachable):
+            await anext(client.events())
+    daemon.end()
