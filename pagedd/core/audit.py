@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pagedd.core.plan import StepPlan
-from pagedd.core.sequence import Group, Sequence, SequenceState
+from pagedd.core.sequence import Group, Order, Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 
 
@@ -23,6 +23,7 @@ def check_state(state: SchedulerState, in_flight: bool = False) -> None:
     _check_host(state)
     _check_slots(state)
     _check_queues(state)
+    _check_clients(state)
     for group in state.groups.values():
         _check_group(state, group, in_flight)
     running = sum(group.active > 0 for group in state.groups.values())
@@ -155,18 +156,42 @@ def _check_slots(state: SchedulerState) -> None:
 
 
 def _check_queues(state: SchedulerState) -> None:
-    for queue in (state.waiting, state.running):
-        orders = [sequence.order for sequence in queue]
-        _hold(orders == sorted(orders), "a queue is out of order")
+    orders = [sequence.order for sequence in state.running]
+    _hold(orders == sorted(orders), "what runs is out of order")
+    _hold(len(state.waiting) == len(list(state.waiting)), "what waits is miscounted")
     if state.waiting:
-        claimant = min(state.waiting, key=lambda sequence: sequence.claim)
+        first = min(state.waiting, key=lambda each: (each.priority, *_turn(each)))
+        claimant = min(state.waiting, key=lambda each: (each.asked, *_turn(each)))
+        _hold(next(iter(state.waiting)) is state.waiting.first is first, "another is the first")
         _hold(state.waiting.claimant is claimant, "another may displace first")
+    if not state.config.fair_share:
+        orders = [sequence.order for sequence in state.waiting]
+        _hold(orders == sorted(orders), "what waits is out of order")
     for sequence in state.waiting:
         _hold(not sequence.table.pages, "a waiting sequence holds pages")
         _hold(sequence.slot == -1 and not sequence.joined, "a waiting sequence holds a slot")
     queued = [id(sequence) for queue in (state.waiting, state.running) for sequence in queue]
     expected = [id(sequence) for sequence in _open_sequences(state)]
     _hold(sorted(queued) == sorted(expected), "a sequence is in no queue, or in two")
+
+
+def _turn(sequence: Sequence) -> tuple[int, int, Order]:
+    """Sorts what waits at one priority, as far as it comes to the first."""
+    account = sequence.group.account
+    if account is None:
+        return 0, 0, sequence.order
+    return not sequence.has_begun, 0 if sequence.has_begun else account.used, sequence.order
+
+
+def _check_clients(state: SchedulerState) -> None:
+    requests = Counter(group.account for group in state.groups.values())
+    if state.clients is None:
+        _hold(set(requests) <= {None}, "an account without turns")
+        return
+    for account, count in requests.items():
+        _hold(account is not None and account.requests == count, "a client's requests are lost")
+    accounts = state.clients.accounts()
+    _hold({*accounts.values()} == {*requests}, "an account of a client that has no request")
 
 
 def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from math import ceil
 from typing import NamedTuple
 
-from pagedd.core.sequence import Sequence, SequenceState
+from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
 
 
@@ -82,7 +82,7 @@ def _headroom(state: SchedulerState, sequence: Sequence) -> int:
     if not state.running:
         return 0
     pages = ceil(state.config.watermark * state.config.num_pages)
-    if sequence.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED):
+    if sequence.has_begun:
         return max(pages, len(state.running))
     if not sequence.group.forked and sequence.num_tokens % state.config.page_size:
         pages += sequence.slots_needed - 1  # copies of the last page when it forks

@@ -45,6 +45,8 @@ def draw(state: SchedulerState, sampled: Sampled) -> None:
         return
     sequence.tokens.append(sampled.token)
     state.totals.generated_tokens += 1
+    if sequence.group.account is not None:
+        sequence.group.account.used += 1
     finish, stop = _ending(state, sequence, sampled.token)
     state.events.tokens.append(
         Token(sequence.handle, sequence.index, sampled.token, sampled.logprobs, finish, stop)

@@ -95,9 +95,9 @@ class AgedQueue:
     room for those that wait, every few seconds.
     """
 
-    def __init__(self) -> None:
-        self._by_order = UrgencyQueue()
-        self._by_claim = UrgencyQueue(attrgetter("claim"))
+    def __init__(self, by_order: WaitingQueue, by_claim: WaitingQueue) -> None:
+        self._by_order = by_order
+        self._by_claim = by_claim
 
     def __len__(self) -> int:
         return len(self._by_order)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pagedd.core.clients import Account
 from pagedd.core.ledger import Book, Phase
 from pagedd.core.page_table import PageTable
 from pagedd.core.request import Request
+
+Order = tuple[int, int, int]  # priority, arrival, choice: the smaller, the more urgent
 
 
 class SequenceState(StrEnum):
@@ -28,11 +31,13 @@ class Group:
     """
 
     __slots__ = (
+        "account",
         "active",
         "arrival",
         "asked",
         "book",
         "cached_tokens",
+        "charged",
         "decoding",
         "early",
         "ends",
@@ -47,13 +52,21 @@ class Group:
     )
 
     def __init__(
-        self, request: Request, arrival: int, now: float, eos_ids: frozenset[int], limit: int
+        self,
+        request: Request,
+        arrival: int,
+        now: float,
+        eos_ids: frozenset[int],
+        limit: int,
+        account: Account | None = None,
     ) -> None:
         params = request.params
         self.request = request
         self.arrival = arrival  # counts the submitted requests
         self.asked = request.priority  # the priority that the client asked for last
         self.priority = request.priority  # the same, less the levels that waiting has gained
+        self.account = account  # of its client, where clients take turns
+        self.charged = False  # for its prompt
         self.book = Book(now)
         self.started = False
         self.forked = params.n == 1
@@ -134,7 +147,7 @@ class Sequence:
         self.state = SequenceState.WAITING
         self.order = self.order_now()
 
-    def order_now(self) -> tuple[int, int, int]:
+    def order_now(self) -> Order:
         """What ``order`` has to be. It is changed only while no queue holds the sequence."""
         return (self.group.priority, self.group.arrival, self.index)
 
@@ -177,6 +190,11 @@ class Sequence:
     def missing(self) -> int:
         """Tokens known whose KV is not computed; at least 1 until the sequence ends."""
         return len(self.tokens) - self.num_computed
+
+    @property
+    def has_begun(self) -> bool:
+        """It waits to go on, not to begin."""
+        return self.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED)
 
     @property
     def slots_needed(self) -> int:

@@ -7,8 +7,10 @@ Each method keeps every invariant of ``audit`` on its own, so that the decisions
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from pagedd.core.ageing import Ageing
+from pagedd.core.clients import Clients
 from pagedd.core.config import SchedulerConfig
 from pagedd.core.costs import Costs
 from pagedd.core.events import (
@@ -26,6 +28,7 @@ from pagedd.core.queue import AgedQueue, UrgencyQueue, WaitingQueue
 from pagedd.core.request import Request
 from pagedd.core.sequence import Group, Sequence, SequenceState
 from pagedd.core.totals import Totals
+from pagedd.core.turns import TurnQueue
 
 
 class SchedulerState:
@@ -45,7 +48,8 @@ class SchedulerState:
         self.groups: dict[int, Group] = {}
         aging = config.priority_aging
         self.ageing = None if aging is None else Ageing(aging)
-        self.waiting: WaitingQueue = UrgencyQueue() if aging is None else AgedQueue()
+        self.clients = Clients() if config.fair_share else None
+        self.waiting = _waiting_queue(config)
         self.running = UrgencyQueue()
         self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
         self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
@@ -61,7 +65,10 @@ class SchedulerState:
     def enqueue(self, request: Request) -> int:
         """Let ``request`` wait; its place in the queue."""
         config = self.config
-        group = Group(request, self.arrivals, self.now, config.eos_ids, config.max_sequence_len)
+        account = None if self.clients is None else self.clients.enter(request.client)
+        group = Group(
+            request, self.arrivals, self.now, config.eos_ids, config.max_sequence_len, account
+        )
         self.arrivals += 1
         self.groups[request.handle] = group
         self.waiting.add(group.sequences[0])
@@ -77,6 +84,10 @@ class SchedulerState:
         self._seat(sequence, reserved[0])
         sequence.group.reserved = reserved[1:]
         self.memory.adopt(sequence, hits, self.now)
+        group = sequence.group
+        if group.account is not None and not group.charged:
+            group.charged = True
+            group.account.used += sequence.missing
 
     def join(self, sequence: Sequence, copied: int) -> None:
         """The runner gets to know ``sequence``, for the first time since it was admitted.
@@ -84,7 +95,7 @@ class SchedulerState:
         ``copied`` pages of it come from host memory.
         """
         group, cached = sequence.group, sequence.num_computed
-        resumes = sequence.state in (SequenceState.PREEMPTED, SequenceState.SWAPPED)
+        resumes = sequence.has_begun
         swapped = sequence.state is SequenceState.SWAPPED
         sequence.joined = True
         sequence.state = SequenceState.PREFILLING
@@ -248,6 +259,8 @@ class SchedulerState:
         del self.groups[group.request.handle]
         if self.ageing is not None:
             self.ageing.forget(group.request.handle)
+        if self.clients is not None and group.account is not None:
+            self.clients.leave(group.account)
 
     def _drop(self, sequence: Sequence) -> None:
         if sequence.state is SequenceState.ENDED:
@@ -292,3 +305,12 @@ class SchedulerState:
     def _activate(self, group: Group, change: int) -> None:
         before, group.active = group.active, group.active + change
         self.totals.running += (group.active > 0) - (before > 0)
+
+
+def _waiting_queue(config: SchedulerConfig) -> WaitingQueue:
+    plain: WaitingQueue = TurnQueue() if config.fair_share else UrgencyQueue()
+    if config.priority_aging is None:
+        return plain
+    if config.fair_share:
+        return AgedQueue(plain, TurnQueue(attrgetter("asked")))
+    return AgedQueue(plain, UrgencyQueue(attrgetter("claim")))

@@ -37,6 +37,8 @@ def world_of(value: bytes) -> World:
         max_model_len=(64, 20, 9)[digits.below(3)],
         max_queue=(64, 3)[digits.below(2)],
         preemption_policy=sorted(POLICIES)[digits.below(len(POLICIES))],
+        priority_aging=(None, 0.05, 0.3)[digits.below(3)],
+        fair_share=digits.below(2) == 1,
     )
     return World(limits)
 
@@ -93,6 +95,7 @@ def submit(world: World, digits: Digits) -> None:
         ignore_eos=digits.below(2) == 1,
         stop_token_ids=((), (), (3,), (0, 4))[digits.below(4)],
         seed=digits.below(64),
+        client=("a", "b", "c")[digits.below(3)],
     )
 
 
@@ -116,8 +119,8 @@ def finish(world: World) -> None:
     suppress_health_check=list(HealthCheck),
 )
 @given(
-    limits=st.binary(min_size=5, max_size=5),
-    happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
+    limits=st.binary(min_size=6, max_size=6),
+    happenings=st.lists(st.binary(min_size=8, max_size=8), min_size=6, max_size=30),
 )
 @example(  # a less urgent request is admitted while a more urgent one gives its pages
     limits=b"\xccP0\x8b\xb3",
@@ -151,9 +154,9 @@ def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[
     suppress_health_check=list(HealthCheck),
 )
 @given(
-    limits=st.binary(min_size=5, max_size=5),
+    limits=st.binary(min_size=6, max_size=6),
     mode=st.binary(min_size=1, max_size=1),
-    happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
+    happenings=st.lists(st.binary(min_size=8, max_size=8), min_size=6, max_size=30),
 )
 def test_swapping_changes_nothing_for_anybody(
     limits: bytes, mode: bytes, happenings: list[bytes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -79,15 +80,27 @@ class World:
         self.preempted: list[Preempted] = []
         self.resumed: list[Resumed] = []
         self.waiting: list[Waiting] = []
+        # Tokens of each client, counted by what is heard: all, and on its counter.
+        self.used: Counter[str] = Counter()
+        self.counters: dict[str, int] = {}
         self._audit = audit
 
-    def submit(self, prompt: object, priority: int = 0, salt: bytes = b"", **params: object) -> int:
+    def submit(
+        self,
+        prompt: object,
+        priority: int = 0,
+        salt: bytes = b"",
+        client: str = "",
+        **params: object,
+    ) -> int:
         """A new request; its handle. ``max_tokens`` is 8 unless given."""
         handle = len(self.stories) + 1
         sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
-        request = Request(handle, tuple(prompt), sampling, priority, salt)  # type: ignore[arg-type]
+        tokens = tuple(prompt)  # type: ignore[arg-type]
+        request = Request(handle, tokens, sampling, priority, salt, client)
         self.stories[handle] = Story(request, self.now, priority, priority)
         self.scheduler.submit(request, self.now)
+        self._open_account(handle)
         self._observe()
         return handle
 
@@ -198,6 +211,8 @@ class World:
         events = self.scheduler.take_events()
         if events:
             self._check(events)
+        if self.config.fair_share:
+            self._check_accounts()
 
     def _check(self, events: StepEvents) -> None:
         for change in events.reprioritized:
@@ -215,6 +230,7 @@ class World:
             story.started = self.now
             story.cached_tokens = started.cached_tokens
             assert started.cached_tokens < len(story.request.prompt)
+            self._charge(story, len(story.request.prompt) - started.cached_tokens)
             assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
         self.preempted += events.preempted
         self.resumed += events.resumed
@@ -235,6 +251,32 @@ class World:
             story = self.stories[failed.handle]
             assert not story.over
             story.failed = failed
+
+    def _open_account(self, handle: int) -> None:
+        """A client that comes starts with what the least has used; to go gains nothing."""
+        group = self.scheduler._state.groups.get(handle)
+        client = self.stories[handle].request.client
+        if group is not None and group.account is not None and group.account.requests == 1:
+            assert self.scheduler._state.clients is not None
+            accounts = self.scheduler._state.clients.accounts()
+            others = [each.used for name, each in accounts.items() if name != client]
+            least = max(min(others), self.counters.get(client, 0)) if others else 0
+            assert group.account.used == least
+            self.counters[client] = least
+
+    def _charge(self, story: Story, tokens: int) -> None:
+        self.used[story.request.client] += tokens
+        if self.config.fair_share:
+            self.counters[story.request.client] += tokens
+
+    def _check_accounts(self) -> None:
+        groups = self.scheduler._state.groups.values()
+        if not groups:
+            self.counters.clear()
+        early = {each.account for each in groups if each.charged and not each.started}
+        for group in groups:
+            if group.account is not None and group.account not in early:
+                assert group.account.used == self.counters[group.request.client]
 
     def _check_priorities(self) -> None:
         """Each is as urgent as it was asked to be, less what it has gained by waiting."""
@@ -259,6 +301,7 @@ class World:
         drawn = story.tokens.setdefault(token.choice, [])
         assert not drawn or drawn[-1].finish is None, "a token after the last one"
         drawn.append(token)
+        self._charge(story, 1)
         alone = run_alone(story.request, token.choice, self.config)
         assert token.token == alone.tokens[len(drawn) - 1]
         last = len(drawn) == len(alone.tokens)
