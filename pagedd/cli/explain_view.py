@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pagedd.cli.record_view import COLOURS, LEAST_CELLS, Paper, name_of, sentence_of
+from pagedd.cli.record_view import COLOURS, LEAST_CELLS, Paper, name_of, request_name, sentence_of
 from pagedd.cli.terminal import one_line
 from pagedd.cli.times import ago, span
 from pagedd.protocol import Explanation, Holder, Record
@@ -29,19 +29,24 @@ def explanation_lines(explanation: Explanation, paper: Paper) -> list[str]:
         lines += ["", paper.style("how it came there", "1")]
         if len(past) > MOST_PAST:
             lines.append(f"  ({len(past) - MOST_PAST} earlier ones: --json has all)")
-        shown = [(ago(now - record.at), record) for record in past[-MOST_PAST:]]
-        width = max(len(when) for when, _ in shown)
-        for when, record in shown:
-            kind = paper.clip(record.kind)
-            column = f"  {when:>{width}}  {kind:<9}  "
-            coloured = paper.style(f"{kind:<9}", COLOURS.get(record.kind, "0"))
-            shown_column = f"  {paper.style(f'{when:>{width}}', '2')}  {coloured}  "
-            lines += paper.beside(column, shown_column, sentence_of(record))
+        rows = [
+            (ago(now - record.at), paper.clip(record.kind), record) for record in past[-MOST_PAST:]
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+        for when, kind, record in rows:
+            when, kind = f"{when:>{widths[0]}}", f"{kind:<{widths[1]}}"
+            coloured = paper.style(kind, COLOURS.get(record.kind, "0"))
+            shown = f"  {paper.style(when, '2')}  {coloured}  "
+            lines += paper.beside(f"  {when}  {kind}  ", shown, sentence_of(record))
     if present:
         title = "how it runs" if explanation.state in _RUNS else "why it waits"
         lines += ["", paper.style(title, "1")]
+        own = [record for record in present if record.handle == present[0].handle]
+        listed: list[Holder] = []
         for record in present:
-            lines += _present(record, present, paper)
+            if record in own or _want(record) != _want(own[-1]):
+                lines += _present(record, own, listed, paper)
+                listed = record.holders if isinstance(record.holders, list) else []
     return lines
 
 
@@ -102,27 +107,33 @@ def _head(explanation: Explanation, paper: Paper) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _present(record: Record, present: Sequence[Record], paper: Paper) -> list[str]:
-    """The numbers of one state, and who holds what is missing."""
-    own = [each for each in present if each.handle == present[0].handle]
+def _want(record: Record) -> tuple[object, ...]:
+    """What it waits for: where that is the same for two, it is shown once."""
+    return record.limit, record.needed, record.available, record.holders
+
+
+def _present(
+    record: Record, own: Sequence[Record], listed: Sequence[Holder], paper: Paper
+) -> list[str]:
+    """The numbers of one state, and who holds what is missing unless those were just ``listed``."""
     lines = []
-    if record.handle != present[0].handle:
+    if record not in own:
         lines += ["", f"  {name_of(record, paper)} is the first in the queue, and waits itself"]
     elif len(own) > 1 and isinstance(record.index, int):
         lines += [""] * (record is not own[0]) + [f"  choice {record.index}"]
-    facts = _waiting(record) if record.kind == "waiting" else _running(record)
+    facts = _waiting(record, paper) if record.kind == "waiting" else _running(record)
     if not facts:
         return [*lines, *paper.beside("  ", "  ", sentence_of(record))]
     width = max(len(name) for name, _ in facts)
     for name, text in facts:
         column = f"  {name:<{width}}  "
         lines += paper.beside(column, paper.style(column, "2"), text)
-    if isinstance(record.holders, list) and record.holders:
+    if isinstance(record.holders, list) and record.holders and record.holders != listed:
         lines += _holders(record.holders, record.others, paper)
     return lines
 
 
-def _waiting(record: Record) -> list[tuple[str, str]]:
+def _waiting(record: Record, paper: Paper) -> list[tuple[str, str]]:
     """Name and text of what a waiting sequence meets; empty when it is not said."""
     limit = record.limit
     if not isinstance(limit, str):
@@ -134,7 +145,9 @@ def _waiting(record: Record) -> list[tuple[str, str]]:
         facts.append(("needs", f"{record.needed:,}{more}"))
         facts += [("free", f"{record.available:,}"), ("short", f"{record.short:,}")]
     if isinstance(record.ahead, int) and record.ahead:
-        facts.append(("behind", f"{record.ahead:,} in the queue"))
+        first = request_name(record.first_handle, record.first, paper)
+        behind = f"{record.ahead:,} in the queue"
+        facts.append(("behind", f"{behind}, {first} first" if first else behind))
     return facts
 
 
@@ -157,7 +170,8 @@ def _holders(holders: Sequence[Holder], others: object, paper: Paper) -> list[st
     """Who holds what is missing, in columns."""
     several = {each.handle for each in holders if each.index}
     names = [
-        name_of(each, paper) + (f" choice {each.index}" if each.handle in several else "")
+        request_name(each.handle, each.request, paper)
+        + (f" choice {each.index}" if each.handle in several else "")
         for each in holders
     ]
     rows = [("held by", "priority", "pages", "alone")]

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from pagedd.cli.terminal import Style, clip, columns_of, is_terminal, one_line
 from pagedd.cli.times import clock
-from pagedd.protocol import Holder, Record
+from pagedd.protocol import Record
 
 NAME_CELLS = 24
 _KIND_CELLS = len("reprioritized")
@@ -59,13 +59,16 @@ class Paper:
         return [f"{shown}{first}".rstrip(), *(" " * len(column) + line for line in more)]
 
 
-def name_of(record: Record | Holder, paper: Paper) -> str:
-    """The daemon's number of a request, and its client's name for it where that is known."""
-    number = f"#{record.handle}" if isinstance(record.handle, int) else ""
-    request = record.request if isinstance(record.request, str) else ""
-    if number and request in ("", number):
-        return number
-    return f"{number} {paper.clip(request)}".strip()
+def request_name(handle: object, request: object, paper: Paper) -> str:
+    """The daemon's number of a request, and its client's name for it, as far as they are known."""
+    number = f"#{handle}" if isinstance(handle, int) else ""
+    called = paper.clip(request) if isinstance(request, str) else ""
+    return number if called == number else f"{number} {called}".strip()
+
+
+def name_of(record: Record, paper: Paper) -> str:
+    """The request that a record is about; empty for none."""
+    return request_name(record.handle, record.request, paper)
 
 
 def sentence_of(record: Record) -> str:
