@@ -26,18 +26,7 @@ def explanation_lines(explanation: Explanation, paper: Paper) -> list[str]:
     now = present[-1].at if present else time.time()
     lines = [_head(explanation, paper)]
     if past:
-        lines += ["", paper.style("how it came there", "1")]
-        if len(past) > MOST_PAST:
-            lines.append(f"  ({len(past) - MOST_PAST} earlier ones: --json has all)")
-        rows = [
-            (ago(now - record.at), paper.clip(record.kind), record) for record in past[-MOST_PAST:]
-        ]
-        widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-        for when, kind, record in rows:
-            when, kind = f"{when:>{widths[0]}}", f"{kind:<{widths[1]}}"
-            coloured = paper.style(kind, COLOURS.get(record.kind, "0"))
-            shown = f"  {paper.style(when, '2')}  {coloured}  "
-            lines += paper.beside(f"  {when}  {kind}  ", shown, sentence_of(record))
+        lines += ["", paper.style("how it came there", "1"), *_past(past, now, paper)]
     if present:
         title = "how it runs" if explanation.state in _RUNS else "why it waits"
         lines += ["", paper.style(title, "1")]
@@ -105,6 +94,23 @@ def _head(explanation: Explanation, paper: Paper) -> str:
         eta(explanation),
     ]
     return "  ".join(part for part in parts if part)
+
+
+def _past(past: Sequence[Record], now: float, paper: Paper) -> list[str]:
+    """What happened, the oldest first: how long ago, what, and the sentence."""
+    lines = []
+    if len(past) > MOST_PAST:
+        lines.append(f"  ({len(past) - MOST_PAST} earlier ones: --json has all)")
+        past = past[-MOST_PAST:]
+    times = [ago(now - record.at) for record in past]
+    kinds = [paper.clip(record.kind) for record in past]
+    time_cells, kind_cells = max(map(len, times)), max(map(len, kinds))
+    for record, when, kind in zip(past, times, kinds, strict=True):
+        when, kind = f"{when:>{time_cells}}", f"{kind:<{kind_cells}}"
+        coloured = paper.style(kind, COLOURS.get(record.kind, "0"))
+        shown = f"  {paper.style(when, '2')}  {coloured}  "
+        lines += paper.beside(f"  {when}  {kind}  ", shown, sentence_of(record))
+    return lines
 
 
 def _want(record: Record) -> tuple[object, ...]:

@@ -42,6 +42,7 @@ PREEMPTED = Record(
     policy="length",
     lack="pages",
     taker="r3",
+    taker_handle=5,
     taker_priority=-5,
     choice_of_mode="estimate",
     swap_ms=2.1,
@@ -64,6 +65,7 @@ WAITING = Record(
     headroom=1,
     ahead=0,
     first="r41",
+    first_handle=17,
     holders=[Holder("r3", 5, 0, -5, 57, 50), Holder("r7", 9, 0, 0, 12, 12)],
     others=2,
 )
@@ -82,6 +84,7 @@ TURN = Record(
     headroom=1,
     ahead=1,
     first="r41",
+    first_handle=17,
     holders=[],
     others=0,
 )

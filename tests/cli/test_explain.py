@@ -52,7 +52,7 @@ NARROW = """\
 
 why it waits
   limit   its turn: it would fit, but others come before it
-  behind  1 in the queue
+  behind  1 in the queue, #17 r41 first
 
   #17 r41 is the first in the queue, and waits itself
   limit  pages
@@ -95,6 +95,35 @@ def test_a_wide_terminal_gets_history_numbers_and_holders(plain: pytest.MonkeyPa
 
 def test_what_is_not_the_first_says_what_the_first_waits_for(plain: pytest.MonkeyPatch) -> None:
     assert "\n".join(explanation_lines(BEHIND, Paper(Terminal()))) == NARROW
+
+
+def test_what_waits_for_the_same_as_the_first_is_told_once(plain: pytest.MonkeyPatch) -> None:
+    second = msgspec.structs.replace(WAITING, request="r42", handle=18, ahead=1)
+    explanation = protocol.Explanation("#18", "waiting", [second, WAITING])
+    lines = explanation_lines(explanation, Paper(Terminal()))
+    assert lines == [
+        "#18 r42  waiting",
+        "",
+        "why it waits",
+        "  limit   pages",
+        "  needs   9, with 1 to be left free",
+        "  free    3",
+        "  short   6",
+        "  behind  1 in the queue, #17 r41 first",
+        *NARROW.splitlines()[-5:],
+    ]
+    # other numbers and the same holders: the numbers alone
+    first = msgspec.structs.replace(WAITING, needed=10, short=7)
+    explanation = protocol.Explanation("#18", "waiting", [second, first])
+    assert explanation_lines(explanation, Paper(Terminal())) == [
+        *lines,
+        "",
+        "  #17 r41 is the first in the queue, and waits itself",
+        "  limit  pages",
+        "  needs  10, with 1 to be left free",
+        "  free   3",
+        "  short  7",
+    ]
 
 
 def test_what_runs_says_how_far_it_is(plain: pytest.MonkeyPatch) -> None:
