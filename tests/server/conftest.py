@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,21 @@ def daemon(text_dir: Path, folders: Callable[[], Path]) -> Iterator[Daemon]:
 @pytest.fixture
 def start(text_dir: Path, folders: Callable[[], Path]) -> Iterator[Callable[..., Daemon]]:
     """Start daemons of one's own; those that still run are stopped."""
+    with starting(text_dir, folders) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_for_module(
+    text_dir: Path, folders: Callable[[], Path]
+) -> Iterator[Callable[..., Daemon]]:
+    """Start daemons for all tests of a file."""
+    with starting(text_dir, folders) as start:
+        yield start
+
+
+@contextmanager
+def starting(text_dir: Path, folders: Callable[[], Path]) -> Iterator[Callable[..., Daemon]]:
     started: list[Daemon] = []
 
     def start(folder: Path | None = None, **options: Any) -> Daemon:

@@ -1,0 +1,163 @@
+"""The ``events`` feed over the wire: what happens, history, and readers that do not read."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pagedd.protocol import MAX_HISTORY
+from tests.server.harness import Client, Daemon, Frame, new_id, until
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture(params=["json", "msgpack"])
+def client(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[Client]:
+    with daemon.client(json_frames=request.param == "json") as client:
+        yield client
+    daemon.until_quiet()
+
+
+def subscribe(client: Client, **fields: object) -> None:
+    """The status is answered after it: from then on nothing is missed."""
+    client.send(type="subscribe", topic="events", **fields)
+    if "history" not in fields:
+        client.status()
+
+
+def events(client: Client, count: int) -> list[Frame]:
+    return [client.until("event") for _ in range(count)]
+
+
+def test_a_request_of_anybody_from_beginning_to_end(client: Client, daemon: Daemon) -> None:
+    subscribe(client)
+    began, id = time.time(), new_id()
+    with daemon.client() as other:
+        done = other.generate(id, prompt="abc", params={"max_tokens": 4})[-1]
+    accepted, admitted, finished = events(client, 3)
+    assert [each["kind"] for each in (accepted, admitted, finished)] == [
+        "accepted",
+        "admitted",
+        "finished",
+    ]
+    assert {each["request"] for each in (accepted, admitted, finished)} == {id}
+    assert len({each["handle"] for each in (accepted, admitted, finished)}) == 1
+    assert began - 1 < accepted["at"] <= admitted["at"] <= finished["at"] < time.time() + 1
+    assert finished["text"].startswith(f"{id} (#{finished['handle']}) finished: queued ")
+    assert f"at most {done['ledger']['pages_peak']} page" in finished["text"]
+
+
+def test_history_comes_first(client: Client, daemon: Daemon) -> None:
+    ids = [new_id() for _ in range(3)]
+    with daemon.client() as other:
+        for id in ids:
+            other.generate(id, prompt="abc", params={"max_tokens": 1})
+        subscribe(client, history=6)
+        before = events(client, 6)
+        assert [each["request"] for each in before] == [id for id in ids[1:] for _ in range(3)]
+        last = new_id()
+        other.generate(last, prompt="abc", params={"max_tokens": 1})
+    assert {each["request"] for each in events(client, 3)} == {last}
+
+
+def test_to_subscribe_twice_and_to_leave_twice_is_harmless(client: Client, daemon: Daemon) -> None:
+    with daemon.client() as other:
+
+        def kinds_after(id: str) -> list[str]:
+            """Of the events that came by the time that the request has ended."""
+            other.generate(id, prompt="abc", params={"max_tokens": 1})
+            client.send(type="status", ref=id)
+            kinds = []
+            while (frame := client.receive())["type"] != "status":
+                kinds += [frame["kind"]] if frame.get("request") == id else []
+            return kinds
+
+        assert kinds_after(new_id()) == [], "nobody asked for events"
+        subscribe(client)
+        subscribe(client)
+        client.send(type="subscribe", topic="events", history=50)
+        assert kinds_after(new_id()) == ["accepted", "admitted", "finished"]
+        client.send(type="unsubscribe", topic="events")
+        client.send(type="unsubscribe", topic="events")
+        assert kinds_after(new_id()) == []
+
+
+def test_several_read_at_once_and_one_leaves(daemon: Daemon) -> None:
+    id = new_id()
+    with daemon.client() as one, daemon.client(json_frames=False) as two:
+        with daemon.client() as gone:
+            for each in (one, two, gone):
+                subscribe(each)
+            gone.drop()
+        one.generate(id, prompt="abc", params={"max_tokens": 1})
+        subscribe(one, history=0)
+        seen = events(two, 3)
+        with daemon.client() as late:
+            subscribe(late, history=3)
+            assert events(late, 3) == seen
+    assert {each["request"] for each in seen} == {id}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("history", -1),
+        ("history", MAX_HISTORY + 1),
+        ("history", 1.5),
+        ("history", "all"),
+        ("topic", "weather"),
+        ("topic", ""),
+        ("hz", 0),
+        ("hz", 31),
+    ],
+)
+def test_what_is_no_subscription_is_refused_by_name(
+    client: Client, field: str, value: object
+) -> None:
+    client.send(**{"type": "subscribe", "topic": "events", field: value})
+    error = client.receive()
+    assert (error["type"], error["code"]) == ("error", "bad_request")
+    assert error["message"].lower().startswith((f"{field}:", "invalid enum value"))
+    assert "ref" not in error
+
+
+def fill(client: Client, count: int) -> None:
+    """So many events: a request gets another priority again and again."""
+    client.send(type="generate", id="changing", prompt="abc")
+    client.until("started")
+    for priority in range(1, count + 1):
+        client.send(type="reprioritize", id="changing", priority=priority)
+    client.send(type="cancel", id="changing")
+    client.until("done")
+
+
+def test_who_does_not_read_misses_events_and_keeps_its_request(start: Start) -> None:
+    daemon = start(outbox_bytes=100_000, engine={"step_s": 0.02})
+    with daemon.client(max_queue=1) as silent, daemon.client() as other:
+        silent.socket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        subscribe(silent)
+        silent.send(type="generate", id="own", prompt="abc", params={"max_tokens": 20})
+        silent.until("started")
+        # what the buffers on the way hold, and then more than the daemon remembers
+        fill(other, MAX_HISTORY + 2000)
+        until(lambda: other.status()["requests"]["finished_total"], "its own request to end")
+        with daemon.client() as late:
+            subscribe(late, history=MAX_HISTORY)
+            remembered = events(late, MAX_HISTORY)
+        frames: list[Frame] = []
+        while not frames or frames[-1] != remembered[-1]:
+            frames.append(silent.receive())
+        assert [frame["type"] for frame in frames if frame.get("id") == "own"][-1] == "done"
+        told = [frame for frame in frames if frame["type"] == "event"]
+        kinds = [each["kind"] for each in told]
+        missed = [each["count"] for each in told if each["kind"] == "missed"]
+        assert kinds.count("missed") == 1
+        assert missed[0] > 0
+        assert told[kinds.index("missed")]["text"].startswith(f"{missed[0]:,} events missed")
+        assert told[kinds.index("missed") + 1 :] == remembered, "all that was not forgotten"
+        assert silent.generate("more", prompt="abc", params={"max_tokens": 1})[-1]["type"] == "done"
+        silent.drop()  # events that nobody reads would hold up a goodbye
+    daemon.stop()
