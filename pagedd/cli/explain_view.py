@@ -125,10 +125,11 @@ def _present(
     lines = []
     if record not in own:
         lines += ["", f"  {name_of(record, paper)} is the first in the queue, and waits itself"]
-    elif len(own) > 1 and isinstance(record.index, int):
+    elif len(own) > 1 and record.kind == "waiting" and isinstance(record.index, int):
         lines += [""] * (record is not own[0]) + [f"  choice {record.index}"]
-    facts = _waiting(record, paper) if record.kind == "waiting" else _running(record)
-    if not facts:
+    running = record.kind == "running"
+    facts = _running(record) if running else _waiting(record, paper)
+    if not facts or (running and len(own) > 1):
         return [*lines, *paper.beside("  ", "  ", sentence_of(record))]
     width = max(len(name) for name, _ in facts)
     for name, text in facts:

@@ -95,7 +95,8 @@ def _name(entry: Entry, handle: int, choice: int | None = None) -> str:
 
 
 def _accepted(entry: Entry, event: Accepted) -> str:
-    place = "next" if event.queue_position == 0 else f"behind {event.queue_position:,} others"
+    ahead = event.queue_position
+    place = f"behind {counted(ahead, 'other')}" if ahead else "next"
     came = ""
     if entry.who is not None:
         tokens = counted(entry.who.prompt_tokens, "prompt token")

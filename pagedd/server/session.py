@@ -198,11 +198,12 @@ class Session:
 
         The client is told when there is none.
         """
-        request = self._requests.get(id)
-        if request is None and (handle := handle_in(id)) is not None:
+        request, handle = self._requests.get(id), handle_in(id)
+        if request is None and handle is not None:
             request = self._hub.directory.by_handle(handle)
         if request is None:
-            error = RequestNotFound(f"no request {id!r} is open on this connection")
+            where = " on this connection" if handle is None else ""
+            error = RequestNotFound(f"no request {id!r} is open{where}")
             self.outbox.put(error_frame(error, ref=id))
         return request
 

@@ -169,11 +169,24 @@ def test_ascii_is_enough(plain: pytest.MonkeyPatch) -> None:
 
 
 def test_several_choices_are_told_apart(plain: pytest.MonkeyPatch) -> None:
-    second = msgspec.structs.replace(RUNNING, index=1)
+    text = "choice 0 of r3 (#5) is decoding: 300 tokens generated."
+    first = msgspec.structs.replace(RUNNING, text=text)
+    second = msgspec.structs.replace(WAITING, request="r3", handle=5, index=1, others=0)
+    third = msgspec.structs.replace(second, index=2)
     lines = explanation_lines(
-        protocol.Explanation("#5", "decoding", [RUNNING, second]), Paper(Terminal())
+        protocol.Explanation("#5", "decoding", [first, second, third]), Paper(Terminal())
     )
-    assert [line for line in lines if "choice" in line] == ["  choice 0", "  choice 1"]
+    numbers = ["  limit  pages", "  needs  9, with 1 to be left free", "  free   3", "  short  6"]
+    assert lines[3:] == [
+        f"  {text}",
+        "",
+        "  choice 1",
+        *numbers,
+        *NARROW.splitlines()[-5:-1],
+        "",
+        "  choice 2",
+        *numbers,
+    ]
 
 
 def test_an_old_wait_is_past_and_the_wait_of_this_moment_is_not() -> None:
