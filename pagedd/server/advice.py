@@ -8,7 +8,9 @@ from pagedd.server.sentences import amount, counted
 
 MIB = 1 << 20
 GIB = 1 << 30
-FULL = 0.95  # share of the pages in use from which on the cache counts as full
+FULL = 0.95  # share of the pages in use above which the cache counts as full
+# Of the steps, so many must find it full: when a request ends or gives way it is not, for a moment.
+OFTEN = 0.5
 LARGE = 0.5  # share of the pages that one request has to hold to be the cause
 # Of free memory, so much may be asked for: what is free now is not free for ever.
 FREE_SHARE = 0.5
@@ -21,6 +23,7 @@ class Pressure:
     """What the steps of the last ``seconds`` were like; means over these steps."""
 
     seconds: float
+    full: float  # share of the steps in which more than FULL of the pages were in use
     usage: float  # share of the pages that sequences name
     preemptions: int  # in this time
     sequences: float  # in the batch
@@ -51,11 +54,11 @@ def advise(pressure: Pressure, limits: Limits) -> str | None:
     It is the context length when one request holds half of the pages; more memory where there is
     some; a smaller model when the weights leave none; else fewer sequences.
     """
-    if pressure.usage <= FULL or not pressure.preemptions:
+    if pressure.full <= OFTEN or not pressure.preemptions:
         return None
     said = (
-        f"the cache was {pressure.usage:.0%} full for {pressure.seconds:.0f} s, with "
-        f"{counted(pressure.preemptions, 'preemption')}: "
+        f"the cache was over {FULL:.0%} full in {pressure.full:.0%} of the steps of the last "
+        f"{pressure.seconds:.0f} s, with {counted(pressure.preemptions, 'preemption')}: "
     )
     knob = (
         _shorter(pressure, limits)
@@ -132,7 +135,8 @@ def _at_end(pressure: Pressure, limits: Limits) -> float:
 
 
 def _size(size: int) -> str:
-    """As the options take it, rounded up."""
-    if size >= 10 * GIB:
-        return f"{-(-size // GIB)}GiB"
-    return f"{-(-size // MIB)}MiB"
+    """As the options take it, rounded up in a unit that shows two digits at least."""
+    for unit, shift in (("GiB", 30), ("MiB", 20)):
+        if size >= 10 << shift:
+            return f"{-(-size >> shift)}{unit}"
+    return f"{-(-size >> 10)}KiB"

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from pagedd.engine.messages import Step
-from pagedd.server.advice import Pressure
+from pagedd.server.advice import FULL, Pressure
 
 WINDOW_S = 10.0
 ENDED = 64  # requests whose size is remembered
@@ -18,6 +18,7 @@ class _Second:
 
     second: int
     steps: int = 0
+    full: int = 0
     usage: float = 0.0
     preemptions: int = 0
     sequences: int = 0
@@ -54,7 +55,9 @@ class PressureGauge:
             self._seconds.append(_Second(int(now)))
         last = self._seconds[-1]
         last.steps += 1
-        last.usage += (stats.pages.owned + stats.pages.shared) / max(stats.pages.total, 1)
+        usage = (stats.pages.owned + stats.pages.shared) / max(stats.pages.total, 1)
+        last.full += usage > FULL
+        last.usage += usage
         last.preemptions += len(step.events.preempted)
         last.sequences += stats.sequences
         last.largest += stats.most_pages
@@ -72,6 +75,7 @@ class PressureGauge:
         sizes = [size for size, _ in self._ended]
         return Pressure(
             seconds=WINDOW_S,
+            full=sum(each.full for each in self._seconds) / steps,
             usage=sum(each.usage for each in self._seconds) / steps,
             preemptions=sum(each.preemptions for each in self._seconds),
             sequences=sum(each.sequences for each in self._seconds) / steps,

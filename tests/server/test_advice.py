@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from pagedd.config import BY_NAME
 from pagedd.core.events import PageCounts, Stats, StepEvents
 from pagedd.engine.messages import Step
 from pagedd.server.advice import GIB, MIB, Limits, Pressure, advise
@@ -16,6 +18,7 @@ from tests.server.told import preempted
 
 PRESSURE = Pressure(
     seconds=10.0,
+    full=0.714,
     usage=0.984,
     preemptions=12,
     sequences=12.4,
@@ -35,7 +38,7 @@ LIMITS = Limits(
     dtype="bfloat16",
     fixed_pages=False,
 )
-BEGINS = "the cache was 98% full for 10 s, with 12 preemptions: "
+BEGINS = "the cache was over 95% full in 71% of the steps of the last 10 s, with 12 preemptions: "
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_the_knob_follows_from_what_was_measured(
 @pytest.mark.parametrize(
     ("pressure", "limits"),
     [
-        ({"usage": 0.95}, {}),
+        ({"full": 0.5}, {}),
         ({"preemptions": 0}, {}),
         ({"choices": 64}, {}),
     ],
@@ -122,15 +125,14 @@ def test_there_is_none_without_pressure_or_where_nothing_would_help(
     assert advise(replace(PRESSURE, **pressure), replace(LIMITS, **limits)) is None
 
 
-def test_what_it_says_is_what_the_options_take() -> None:
-    from pagedd.config import BY_NAME
-
-    said = advise(PRESSURE, replace(LIMITS, free_bytes=64 * GIB, page_bytes=64 * MIB))
-    assert said is not None
-    words = said.split()
-    value = words[words.index("--kv-cache-memory") + 1]
-    assert value == "21GiB"
-    assert BY_NAME["kv-cache-memory"].kind.read(value) >= 321 * 64 * MIB
+@pytest.mark.parametrize(
+    ("page_bytes", "value"), [(64 * MIB, "21GiB"), (MIB, "321MiB"), (3000, "941KiB")]
+)
+def test_what_it_says_is_what_the_options_take(page_bytes: int, value: str) -> None:
+    said = advise(PRESSURE, replace(LIMITS, free_bytes=64 * GIB, page_bytes=page_bytes))
+    assert f"--kv-cache-memory {value} (now" in str(said)
+    read = BY_NAME["kv-cache-memory"].kind.read(value)
+    assert 321 * page_bytes <= read < 321 * page_bytes * 1.1
 
 
 class Engine:
@@ -169,9 +171,25 @@ def test_it_comes_after_ten_seconds_and_goes_with_the_pressure() -> None:
     assert not engine.advice
     engine.run(1.0, full=97)
     assert isinstance(engine.advice, str)
-    assert engine.advice.startswith("the cache was 97% full for 10 s, with 11 preemptions: ")
-    engine.run(3.0, full=40)
+    assert engine.advice.startswith(
+        "the cache was over 95% full in 100% of the steps of the last 10 s, with 11 preemptions: "
+    )
+    engine.run(4.0, full=40)
+    assert engine.advice, "it was full most of the time"
+    engine.run(2.0, full=40)
     assert not engine.advice
+
+
+def test_a_cache_that_is_full_between_the_ends_of_requests_counts_as_full() -> None:
+    engine = Engine()
+    for _ in range(12):
+        engine.run(0.7, full=96)
+        engine.run(0.3, full=80, preempts=False)
+    assert re.search("in (69|70|71)% of the steps", str(engine.advice))
+    engine = Engine()
+    for _ in range(12):
+        engine.run(1.0, full=95)
+    assert not engine.advice, "95% is not more than 95%"
 
 
 def test_it_goes_when_nothing_is_preempted_any_more_or_nothing_is_left_to_do() -> None:

@@ -124,6 +124,31 @@ def test_what_is_no_subscription_is_refused_by_name(
     assert "ref" not in error
 
 
+def test_what_is_evicted(start: Start) -> None:
+    daemon = start(engine={"num_pages": 16, "num_host_pages": 8})
+    with daemon.client() as client:
+        subscribe(client)
+        for at in range(6):
+            # 8 pages each, of which a full prompt stays in the cache
+            prompt = [65 + at] * 56
+            client.send(type="generate", id="a", prompt_tokens=prompt, params={"max_tokens": 6})
+            client.until("done")
+        status = client.status()
+        client.send(type="subscribe", topic="events")
+    with daemon.client() as client:
+        subscribe(client, history=MAX_HISTORY)
+        evicted, seen = 0, 0
+        while evicted < 6 * 7 - 16:
+            event = client.until("event")
+            if event["kind"] == "evicted":
+                assert not {"request", "handle"} & set(event)
+                assert event["text"].startswith(f"{event['pages']} cached page")
+                evicted += event["pages"]
+                seen += event["saved"]
+        assert seen == status["spilled_pages"] > 0
+    daemon.stop()
+
+
 def fill(client: Client, count: int) -> None:
     """So many events: a request gets another priority again and again."""
     client.send(type="generate", id="changing", prompt="abc")

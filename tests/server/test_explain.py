@@ -233,3 +233,32 @@ def test_too_many_questions_at_once_are_refused(start: Start) -> None:
         assert explain(other, "stuck")["type"] == "explanation"
         client.rest("stuck")
     daemon.stop()
+
+
+def test_what_is_short_and_who_holds_it(start: Start) -> None:
+    """Checked against the pages that the status counts."""
+    daemon = start(engine={"num_pages": 32, "step_s": 0.02}, config={"prefix_cache": False})
+    with daemon.client() as client:
+        client.send(type="subscribe", topic="events")
+        prompts = {"large": 150, "small": 30, "waits": 120}
+        for id, tokens in prompts.items():
+            params = {"max_tokens": 50}
+            client.send(type="generate", id=id, prompt_tokens=[65] * tokens, params=params)
+        told = client.until("event")
+        while told["kind"] != "waiting" or told["request"] != "waits" or told["limit"] != "pages":
+            told = client.until("event")
+        explained = explain(client, "waits")
+        status = client.status()
+        waiting = explained["reasons"][-1]
+        assert (explained["state"], waiting["kind"]) == ("waiting", "waiting")
+        assert waiting["limit"] == "pages"
+        needed = 120 // status["page_size"] + waiting["headroom"]
+        assert waiting["needed"] == needed
+        assert 0 <= waiting["available"] - status["pages"]["free"] <= 2, "a step or two later"
+        assert waiting["short"] == needed - waiting["available"]
+        assert [held["request"] for held in waiting["holders"]] == ["large", "small"]
+        held = sum(held["pages"] for held in waiting["holders"])
+        assert held + waiting["available"] == 32
+        assert f"it needs {needed}" in waiting["text"]
+        assert "large (#" in waiting["text"]
+    daemon.stop()

@@ -258,3 +258,25 @@ def test_streams_go_on_during_a_long_prefill(start: Start) -> None:
         assert min(drawn.values()) >= 4000 // 64 - 2
         assert max(drawn.values()) <= 80, "the long one waited for them"
     daemon.stop()
+
+
+def test_fair_share_counts_by_connection_or_by_salt(start: Start) -> None:
+    """Two connections with one salt are one client; the third is another, and gets as much."""
+    daemon = start(
+        engine={"step_s": 0.002, "max_num_seqs": 1}, config={"fair_share": True, "max_queue": 99}
+    )
+    with daemon.client() as one, daemon.client() as two, daemon.client() as other:
+        other.send(type="subscribe", topic="events")
+        for at in range(12):
+            for client, name in ((one, "one"), (two, "two"), (other, "other")):
+                salt = {} if client is other else {"cache_salt": "together"}
+                ask(client, f"{name}{at}", 20, **salt)
+        order: list[str] = []
+        while len(order) < 14:
+            event = other.until("event")
+            if event["kind"] == "admitted":
+                order.append(event["request"])
+        others = [id for id in order[2:] if id.startswith("other")]
+        assert 5 <= len(others) <= 7, order
+    daemon.until_quiet()
+    daemon.stop()
