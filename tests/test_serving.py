@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -17,27 +16,12 @@ from pagedd.client import Client
 from pagedd.errors import ModelNotFound
 from pagedd.models.catalog import DEFAULT_MODEL
 from pagedd.models.resolve import resolve
-from pagedd.paths import cache_dir
 from pagedd.protocol import Delta, Done, Generate, Params, Preempted, Status
-from tests.cli.terminal import environment, run
+from tests.real_daemon import daemon
 from tests.tiny.models import build
 
 PATIENCE_S = 60.0
 STRANGERS = 15
-
-
-@contextmanager
-def daemon(home: Path, model: str, *flags: str) -> Iterator[str]:
-    """A daemon on a socket of its own; gives its address."""
-    socket = home / "s" / "pagedd.sock"
-    # the user's cache: the kernels need not be compiled again for every daemon
-    env = environment(home, PAGEDD_SOCKET=str(socket), XDG_CACHE_HOME=str(cache_dir().parent))
-    started = run("start", "--detach", "--listen=off", f"--model={model}", *flags, env=env)
-    assert started.returncode == 0, started.stderr
-    try:
-        yield f"unix:{socket}"
-    finally:
-        assert run("stop", env=env).returncode == 0
 
 
 @pytest.fixture

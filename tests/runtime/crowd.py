@@ -11,7 +11,6 @@ from typing import Any
 from pagedd.core.request import SamplingParams
 from pagedd.models.load import LoadedModel
 from tests.runtime.harness import PAGE_BYTES, Asked, Bench, Outcome
-from tests.runtime.tally import Tally
 from tests.tiny.tokenizer import EOS
 
 PAGE_SIZE = 8
@@ -109,14 +108,13 @@ def _distances(one: Outcome, other: Outcome) -> list[float]:
 
 def check_counts(bench: Bench) -> None:
     """The counters are what the plans add up to, and both pools are whole."""
-    stats, tally = bench.scheduler.stats(), Tally.of(bench.plans)
-    ledgers = {handle: end.ledger for handle, end in bench.finished.items()}
-    assert {handle: ledger.recomputed_tokens for handle, ledger in ledgers.items()} == {
-        handle: tally.recomputed[handle] for handle in ledgers
-    }
+    stats, tally = bench.scheduler.stats(), bench.tally
+    for handle, end in bench.finished.items():
+        assert end.ledger.recomputed_tokens == tally.recomputed[handle]
+        assert end.ledger.swapped_bytes == tally.swapped[handle] * PAGE_BYTES
     assert stats.recomputed_tokens == tally.recomputed.total()
-    assert stats.swapped_bytes == (tally.out + tally.back) * PAGE_BYTES
-    assert sum(ledger.swapped_bytes for ledger in ledgers.values()) == stats.swapped_bytes
+    assert stats.swapped_bytes == tally.swapped.total() * PAGE_BYTES
+    assert stats.spilled_pages == tally.saved
     modes = [event.mode for event in bench.preempted]
     assert (stats.preemptions_swap, stats.preemptions_recompute) == (
         modes.count("swap"),

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pagedd.core.events import Finished, Preempted, Resumed, StepEvents
-from pagedd.core.plan import StepPlan, TopLogprob
+from pagedd.core.events import Finished, Preempted, Reprioritized, Resumed, StepEvents
+from pagedd.core.plan import TopLogprob
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel, load_model
 from pagedd.runtime.build import build_runner
+from tests.runtime.tally import Tally
 
 # What the scheduler is told, so that modes and policies that weigh costs decide alike in every run:
 # how long a token takes to compute, how large a page is, and how long it takes to copy one.
@@ -77,9 +78,10 @@ class Bench:
         self.page_seconds = page_seconds
         self.handle = 0
         self.now = 0.0
-        self.plans: list[StepPlan] = []
+        self.tally = Tally()
         self.preempted: list[Preempted] = []
         self.resumed: list[Resumed] = []
+        self.reprioritized: list[Reprioritized] = []
         self.finished: dict[int, Finished] = {}
 
     @property
@@ -124,7 +126,6 @@ class Bench:
         self.now += 0.01
         plan = self.scheduler.plan(self.now)
         assert plan is not None
-        self.plans.append(plan)
         result = self.runner.execute(plan)
         moved = len(plan.swap_out) + len(plan.swap_in)
         phases = {"execute": plan.num_tokens * TOKEN_SECONDS, "swap": moved * self.page_seconds}
@@ -132,8 +133,10 @@ class Bench:
         self.scheduler.audit()
         events = self.scheduler.take_events()
         assert not events.failed, events.failed
+        self.tally.add(plan, events)
         self.preempted += events.preempted
         self.resumed += events.resumed
+        self.reprioritized += events.reprioritized
         self.finished.update((each.handle, each) for each in events.finished)
         return events
 

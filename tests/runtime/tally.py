@@ -1,36 +1,56 @@
-"""What plans compute twice and copy, counted from the plans alone."""
+"""What steps compute twice and copy because of preemptions, counted from outside."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from pagedd.core.events import StepEvents
 from pagedd.core.plan import StepPlan
 
+Owner = tuple[int, int]  # handle, choice
 
-@dataclass
+
 class Tally:
-    """Tokens computed again, by handle, and pages copied to host memory and back."""
+    """Follows plans as a runner does: a slot, and a table, belong to whom the last join named.
 
-    recomputed: Counter[int] = field(default_factory=Counter)
-    out: int = 0
-    back: int = 0
+    ``recomputed`` tokens and ``swapped`` pages by handle. Copies for the prefix cache, out when
+    pages are evicted and in when a new request finds them, do not count as swapped.
+    """
 
-    @classmethod
-    def of(cls, plans: Iterable[StepPlan]) -> Tally:
-        """Follow the plans as a runner does: a slot belongs to whom the last join named."""
-        tally = cls()
-        owners: dict[int, tuple[int, int]] = {}  # slot → handle, choice
-        reached: Counter[tuple[int, int]] = Counter()  # computed up to here at some time
-        for plan in plans:
-            tally.out += len(plan.swap_out)
-            tally.back += len(plan.swap_in)
-            owners.update((join.slot, (join.handle, join.index)) for join in plan.join)
-            for slot, start, length, samples in plan.chunks:
-                owner = owners[slot]
-                tally.recomputed[owner[0]] += max(min(reached[owner], start + length) - start, 0)
-                reached[owner] = max(reached[owner], start + length)
-                for sibling in samples[1:]:  # forked with this chunk
-                    reached[owners[sibling]] = start + length
-        return tally
+    def __init__(self) -> None:
+        self.recomputed: Counter[int] = Counter()
+        self.swapped: Counter[int] = Counter()
+        self.saved = 0  # evicted pages that live on in host memory
+        self._owners: dict[int, Owner] = {}  # by slot
+        self._tables: dict[Owner, dict[int, int]] = {}  # logical → page, of who runs or ran last
+        self._reached: Counter[Owner] = Counter()  # tokens computed, at the most
+
+    def add(self, plan: StepPlan, events: StepEvents) -> None:
+        """The next step, and what was told of it."""
+        self.saved += sum(each.saved for each in events.evicted)
+        gone = [(each.handle, each.choice) for each in events.preempted if each.mode == "swap"]
+        self._count_copies([copy.src for copy in plan.swap_out], gone)
+        for join in plan.join:
+            self._owners[join.slot] = (join.handle, join.index)
+            self._tables[join.handle, join.index] = dict(enumerate(join.pages))
+        for slot, logical, page in plan.grow:
+            self._tables[self._owners[slot]][logical] = page
+        back = [(each.handle, each.choice) for each in events.resumed if each.mode == "swap"]
+        self._count_copies([copy.dst for copy in plan.swap_in], back)
+        self._count_tokens(plan)
+
+    def _count_copies(self, pages: list[int], owners: list[Owner]) -> None:
+        """Of ``pages``, those in the tables of ``owners``; what two of them share counts once."""
+        left = set(pages)
+        for owner in owners:
+            mine = left & set(self._tables[owner].values())
+            self.swapped[owner[0]] += len(mine)
+            left -= mine
+
+    def _count_tokens(self, plan: StepPlan) -> None:
+        for slot, start, length, samples in plan.chunks:
+            owner = self._owners[slot]
+            self.recomputed[owner[0]] += max(min(self._reached[owner], start + length) - start, 0)
+            self._reached[owner] = max(self._reached[owner], start + length)
+            for sibling in samples[1:]:  # forked with this chunk
+                self._reached[self._owners[sibling]] = start + length

@@ -125,6 +125,8 @@ def test_other_priorities_on_the_way_change_no_answer(
         order = crowd.order(seed)
         crowd.serve(bench, order=order, apart=2, priorities=priorities, before_step=meddle)
         assert bench.preemptions > 0
+        assert {each.aged for each in bench.reprioritized} >= {False}
+        assert "priority_aging" not in config or any(each.aged for each in bench.reprioritized)
 
 
 def preemption_points(bench: Bench, handle: int, num_prompt: int) -> list[int]:

@@ -1,0 +1,362 @@
+"""Preemption in the real daemon: who gives way, who comes first, and that no answer shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real_daemon import Stream, ask, choices, daemon, quiet, wire
+from tests.server.harness import PATIENCE_S, ROOT, Client, Frame
+from tests.tiny.models import build
+from tests.tiny.tokenizer import EOS
+
+PAGE_SIZE = 8
+NUM_PAGES = 64  # of the tight daemons
+SLOTS = 8
+CACHE_OFF = "--no-prefix-cache"
+Requests = dict[str, dict[str, Any]]
+Start = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    """Start a daemon with the tiny model; its address. The same flags give the same daemon."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagedd-")))
+        model = str(build("llama", folder / "tiny"))
+        running: dict[tuple[str, ...], str] = {}
+
+        def start(*flags: str) -> str:
+            if flags not in running:
+                home = folder / str(len(running))
+                home.mkdir()
+                size = f"--page-size={PAGE_SIZE}"
+                running[flags] = stack.enter_context(daemon(home, model, size, *flags))
+            return running[flags]
+
+        yield start
+
+
+def roomy(start: Start) -> str:
+    """A daemon in which nobody ever gives way."""
+    return start("--num-pages=900", "--max-num-seqs=16", CACHE_OFF)
+
+
+def tight(start: Start, mode: str = "swap", *flags: str) -> str:
+    """A daemon with too few pages, and plenty of swap space."""
+    sizes = (f"--num-pages={NUM_PAGES}", f"--max-num-seqs={SLOTS}", "--num-host-pages=500")
+    return start(*sizes, f"--preemption-mode={mode}", *flags)
+
+
+def chunked(start: Start) -> str:
+    """A daemon with too few pages and small steps, in which waiting makes more urgent."""
+    steps = ("--max-num-batched-tokens=16", "--max-num-seqs=6", "--priority-aging=0.1")
+    return start(f"--num-pages={NUM_PAGES}", *steps)
+
+
+def expected(start: Start, requests: Requests) -> dict[str, Stream]:
+    """What the requests give where there is room for all."""
+    with wire(roomy(start)) as client:
+        streams = ask(client, requests)
+        assert not sum(client.status()["preemptions"].values())
+    return streams
+
+
+def check_same(streams: dict[str, Stream], references: dict[str, Stream]) -> None:
+    for id, reference in references.items():
+        streams[id].check_same(reference)
+
+
+def request(
+    prompt: str | list[int], max_tokens: int, priority: int = 0, **params: Any
+) -> dict[str, Any]:
+    """A greedy request that does not end before ``max_tokens``, unless told otherwise."""
+    params = {"max_tokens": max_tokens, "ignore_eos": True, "temperature": 0, **params}
+    key = "prompt" if isinstance(prompt, str) else "prompt_tokens"
+    return {key: prompt, "priority": priority, "params": params}
+
+
+def tokens(count: int, family: int) -> list[int]:
+    """A prompt of so many tokens; those of two families differ from the first on."""
+    return [(family * 37 + at * 11) % 250 for at in range(count)]
+
+
+def victims(num_tokens: int) -> Requests:
+    """Less urgent requests that sample in every way; together they want all slots."""
+    ways: dict[str, dict[str, Any]] = {
+        "greedy": {},
+        "seeded": {"temperature": 1, "seed": 7},
+        "penalties": {"frequency_penalty": 0.6, "repetition_penalty": 1.2},
+        "presence": {"temperature": 0.8, "seed": 8, "presence_penalty": 0.9, "logprobs": 0},
+        # ends as soon as it may
+        "min-tokens": {"ignore_eos": False, "min_tokens": num_tokens - 20, "logit_bias": {EOS: 99}},
+        "logprobs": {"temperature": 1, "seed": 9, "logprobs": 2},
+        "two": {"temperature": 1, "seed": 10, "n": 2},
+    }
+    return {
+        name: request(f"the story of {name} begins", num_tokens, 1, **params)
+        for name, params in ways.items()
+    }
+
+
+def squeeze(client: Client, low: Requests) -> dict[str, Stream]:
+    """Serve ``low`` while bursts of urgent requests take all slots again and again; all streams."""
+    for id, fields in low.items():
+        client.send(type="generate", id=id, **fields)
+    frames: dict[str, list[Frame]] = defaultdict(list)
+    open, urgent, heard = set(low), set[str](), set[str]()
+    bursts = 0
+    while open or urgent:
+        frame = client.receive()
+        id = frame["id"]
+        frames[id].append(frame)
+        if frame["type"] in ("done", "error"):
+            open.discard(id)
+            urgent.discard(id)
+        elif frame["type"] == "delta":
+            heard.add(id)
+        if open and not urgent and heard >= open and bursts < 8:
+            urgent = {f"urgent-{bursts}-{which}" for which in range(SLOTS)}
+            for id in urgent:
+                client.send(type="generate", id=id, **request(id, 5))
+            bursts += 1
+            heard = set()
+    return {id: Stream(got, choices(low.get(id, {}))) for id, got in frames.items()}
+
+
+def check_ledgers(streams: dict[str, Stream], before: Frame, after: Frame, mode: str) -> None:
+    """What the ledgers say adds up to what the status counts, and fits the mode."""
+    ledgers = [stream.done["ledger"] for stream in streams.values()]
+    grown = {key: after[key] - before[key] for key in ("recomputed_tokens", "swapped_bytes")}
+    assert grown == {key: sum(ledger[key] for ledger in ledgers) for key in grown}
+    counts = {
+        way: after["preemptions"][way] - before["preemptions"][way] for way in before["preemptions"]
+    }
+    modes = [mark["mode"] for stream in streams.values() for mark in stream.marks("preempted")]
+    assert counts == {way: modes.count(way) for way in counts}
+    assert sum(counts.values()) == sum(ledger["preemptions"] for ledger in ledgers)
+    if mode == "swap":
+        assert counts["recompute"] == grown["recomputed_tokens"] == 0 < grown["swapped_bytes"]
+    if mode == "recompute":
+        assert counts["swap"] == grown["swapped_bytes"] == 0 < grown["recomputed_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags"),
+    [
+        ("swap", ()),
+        ("recompute", (CACHE_OFF,)),
+        pytest.param("auto", (), marks=pytest.mark.slow),
+        pytest.param("swap", (CACHE_OFF,), marks=pytest.mark.slow),
+        pytest.param("recompute", (), marks=pytest.mark.slow),
+    ],
+)
+def test_a_stream_that_gave_way_is_the_same_stream(
+    start: Start, mode: str, flags: tuple[str, ...]
+) -> None:
+    """B13: in every way of sampling, preempted at least twice."""
+    low = victims(200)
+    references = expected(start, low)
+    with wire(tight(start, mode, *flags)) as client:
+        before, began = client.status(), time.monotonic()
+        streams = squeeze(client, low)
+        took_ms = 1e3 * (time.monotonic() - began)
+        after = quiet(client)
+    check_same(streams, references)
+    for id in low:
+        assert streams[id].preemptions >= 2
+        assert streams[id].done["ledger"]["preempted_ms"] > 0
+        assert took_ms / 4 < streams[id].life_ms < took_ms
+    check_ledgers(streams, before, after, mode)
+
+
+def test_the_urgent_one_has_its_first_token_before_any_other_ends(start: Start) -> None:
+    """B15: when slots and pages are both short."""
+    low = {f"low-{which}": request(f"slow job {which}", 300, 1) for which in range(SLOTS)}
+    high = {"high": request("urgent! " * 12, 6, priority=-1)}
+    with wire(tight(start)) as client:
+        for id, fields in low.items():
+            client.send(type="generate", id=id, **fields)
+        frames: list[Frame] = []
+        while {frame["id"] for frame in frames if frame["type"] == "delta"} != set(low):
+            frames.append(client.receive())
+        client.send(type="generate", id="high", **high["high"])
+        while sum(frame["type"] == "done" for frame in frames) <= len(low):
+            frames.append(client.receive())
+        quiet(client)
+    order = [frame["id"] for frame in frames if frame["type"] == "done"]
+    first = next(at for at, frame in enumerate(frames) if is_delta(frame, "high"))
+    assert not any(frame["type"] == "done" for frame in frames[:first])
+    assert order[0] == "high"
+    streams = {id: Stream(f for f in frames if f["id"] == id) for id in order}
+    assert streams["high"].preemptions == 0
+    check_same(streams, expected(start, low | high))
+
+
+def is_delta(frame: Frame, id: str) -> bool:
+    return frame["type"] == "delta" and frame["id"] == id
+
+
+def test_half_prefilled_requests_do_not_wait_for_each_other(start: Start) -> None:
+    """B10: two prompts of two thirds of the pool each; six that grow to more than half of it."""
+    two = {f"two-{which}": request(tokens(340, which), 4) for which in range(2)}
+    six = {f"six-{which}": request(tokens(8, which), 280) for which in range(6)}
+    with wire(chunked(start)) as client:
+        for requests in (two, six):
+            before = sum(client.status()["preemptions"].values())
+            streams = ask(client, requests)
+            check_same(streams, expected(start, requests))
+            preemptions = sum(quiet(client)["preemptions"].values()) - before
+            assert preemptions < 10 * len(requests)
+        assert preemptions > 0
+
+
+def test_a_long_prompt_does_not_stop_streams(start: Start) -> None:
+    """B15: with 16 tokens a step, three streams go on while a prompt of 300 is computed."""
+    requests = {f"stream-{which}": request(tokens(3, which), 60) for which in range(3)}
+    requests["long"] = request(tokens(300, 9), 1)
+    with wire(chunked(start)) as client:
+        for id, fields in requests.items():
+            client.send(type="generate", id=id, **fields)
+        client.until("started", id="long")
+        meanwhile = Counter[str]()
+        while not is_delta(frame := client.until("delta"), "long"):
+            meanwhile[frame["id"]] += len(frame["tokens"])
+        quiet(client)
+    assert len(meanwhile) == 3
+    assert min(meanwhile.values()) >= 10
+
+
+def test_who_waits_long_enough_has_its_turn(start: Start) -> None:
+    """B15: one that is less urgent, and an endless flow of those that are more."""
+    with wire(chunked(start)) as client:
+        fresh = (f"high-{which}" for which in range(3000))
+
+        def send_high() -> None:
+            client.send(type="generate", id=(id := next(fresh)), **request(id, 6))
+
+        for _ in range(12):
+            send_high()
+        client.send(type="generate", id="low", **request("at last", 20, priority=3))
+        passed = 0
+        while (frame := client.until("done", "error", "started"))["id"] != "low":
+            if frame["type"] == "done":
+                passed += 1
+                send_high()
+        assert frame["type"] == "started"
+        assert passed >= 12, "it did not wait"
+        while (frame := client.until("done", "error"))["id"] != "low":
+            send_high()
+        assert frame["choices"] == [{"index": 0, "finish_reason": "length"}]
+        quiet(client)
+
+
+def scarce(start: Start) -> str:
+    """A daemon with very few pages, and swap space for one victim."""
+    sizes = ("--num-pages=24", f"--max-num-seqs={SLOTS}", "--num-host-pages=9")
+    return start(*sizes, "--preemption-mode=swap")
+
+
+def test_swap_space_that_runs_out_is_no_error(start: Start) -> None:
+    """B11: four that grow, one of them with two choices."""
+    requests = {f"r{which}": request(tokens(6, which), 100) for which in range(3)}
+    requests["two"] = request(tokens(6, 3), 100, temperature=1, seed=5, n=2)
+    with wire(scarce(start)) as client:
+        streams = ask(client, requests)
+        status = quiet(client)
+    check_same(streams, expected(start, requests))
+    assert min(status["preemptions"].values()) > 0
+
+
+def test_pages_that_are_given_away_while_they_are_copied(start: Start) -> None:
+    """B12: a page that was mixed up would show, at the latest when it is found again."""
+    requests = {f"r{which}": request(tokens(9, which), 60, logprobs=0) for which in range(8)}
+    again = {f"again-{id}": fields for id, fields in requests.items()}
+    references = expected(start, requests)
+    with wire(scarce(start)) as client:
+        for _ in range(20):
+            streams = ask(client, requests)
+            check_same(streams, references)
+            assert sum(stream.preemptions for stream in streams.values()) > 0
+        for id, fields in again.items():
+            [stream] = ask(client, {id: fields}).values()
+            stream.check_same(references[id.removeprefix("again-")])
+            assert stream.cached_tokens in (0, PAGE_SIZE)
+        quiet(client)
+
+
+# Imports once and makes a client process for each line it reads: how many preemptions it waits for.
+CLIENTS = """
+import json, os, signal, sys
+from websockets.sync.client import unix_connect
+path, frames = sys.argv[1], json.loads(sys.argv[2])
+for line in sys.stdin:
+    client = os.fork()
+    if client:
+        os.waitpid(client, 0)
+        continue
+    with unix_connect(path, uri="ws://localhost/", compression=None) as socket:
+        for frame in frames:
+            socket.send(json.dumps(frame))
+        for _ in range(int(line)):
+            while json.loads(socket.recv())["type"] != "preempted":
+                pass
+        print(os.getpid(), flush=True)
+        signal.pause()
+"""
+
+
+def test_clients_killed_in_the_middle_of_swaps_leave_both_pools_whole(start: Start) -> None:
+    lost = {f"lost-{which}": request(tokens(20, which), 300) for which in range(SLOTS)}
+    kept = {"kept": request("and on it goes", 400, temperature=1, seed=3, logprobs=1)}
+    url = tight(start)
+    frames = [{"type": "generate", "id": id, **fields} for id, fields in lost.items()]
+    command = [sys.executable, "-c", CLIENTS, url.removeprefix("unix:"), json.dumps(frames)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    with wire(url) as client, subprocess.Popen(command, **pipes) as clients:
+        assert clients.stdin is not None
+        assert clients.stdout is not None
+        before = quiet(client)
+        for turn in range(20):
+            if turn % 5 == 0:  # somebody else is there all the time
+                client.send(type="generate", id=f"kept-{turn}", **kept["kept"])
+            clients.stdin.write(f"{1 + turn % 3}\n")
+            clients.stdin.flush()
+            os.kill(int(clients.stdout.readline()), signal.SIGKILL)
+        clients.stdin.close()
+        clients.wait(PATIENCE_S)
+        after = quiet(client)
+        assert after["requests"]["cancelled_total"] - before["requests"]["cancelled_total"] >= 100
+        assert after["preemptions"]["swap"] - before["preemptions"]["swap"] >= 20
+        streams = ask(client, kept | lost)
+        quiet(client)
+    check_same(streams, expected(start, kept | lost))
+
+
+def test_a_long_beginning_survives_a_full_pool_in_host_memory(start: Start) -> None:
+    """Four times as many pages as there are come between two requests that begin alike."""
+    system = tokens(160, 50)
+    first, again = request([*system, 1, 2], 8), request([*system, 3, 4], 8)
+    others = {f"other-{which}": request(tokens(100, which), 30) for which in range(16)}
+    with wire(tight(start)) as client:
+        ask(client, {"first": first})
+        ask(client, others)
+        before = quiet(client)
+        assert before["host_pages"]["cached"] > 0
+        streams = ask(client, {"again": again})
+        after = quiet(client)
+    assert streams["again"].cached_tokens == len(system)
+    assert after["host_hits"] - before["host_hits"] > len(system) // 2
+    check_same(streams, expected(start, {"again": again}))
