@@ -18,7 +18,10 @@ class Witness:
         self._tables: dict[tuple[int, int], list[int]] = {}
         self._device: dict[bytes, int] = {}
         self._host: dict[bytes, int] = {}
+        self._referred: set[bytes] = set()  # in host memory
         self._contents: dict[bytes, list[int]] = {}
+        self._used: dict[bytes, int] = {}  # the last plan in which host memory's was of use
+        self._plans = 0
         self.swapped = 0  # pages copied, out or in, because a sequence was swapped
         self.spilled = 0  # pages copied out because they were evicted
         self.saved = 0  # evicted pages that were in host memory when their plan was complete
@@ -33,6 +36,7 @@ class Witness:
         }
         self._device = self._memory.index.entries()
         self._host = self._memory.host.entries()
+        self._referred = self._refers()
 
     def after(self, plan: StepPlan, events: StepEvents) -> None:
         """The plan was made, and not carried out yet."""
@@ -43,6 +47,7 @@ class Witness:
         }
         self.swapped += sum(copy.dst in owned for copy in plan.swap_in)
         self._check_evicted(events)
+        self._check_recency(plan)
 
     def check_contents(self) -> None:
         """A step was carried out: what keys find is what they found before."""
@@ -86,3 +91,21 @@ class Witness:
         assert (pages, saved) == (len(gone), len(gone & there))
         assert host_pages >= len(self._host.keys() - there)
         self.saved += saved
+
+    def _refers(self) -> set[bytes]:
+        """Keys of the host pages that sequences refer to."""
+        host = self._memory.host
+        return {key for key, page in host.entries().items() if host.refs[page]}
+
+    def _check_recency(self, plan: StepPlan) -> None:
+        """What host memory forgot was not used later than what it kept, but for this plan's."""
+        self._plans += 1
+        there = self._memory.host.entries()
+        copied = {copy.src for copy in plan.swap_in}
+        used = {key for key, page in there.items() if page in copied}
+        used |= self._device.keys() - self._memory.index.entries().keys()  # evicted, so touched
+        used |= self._referred | self._refers()
+        kept = [self._used[key] for key in there.keys() - used]
+        gone = [self._used[key] for key in self._host.keys() - there.keys()]
+        assert not kept or not gone or max(gone) <= min(kept), "not the least recently used one"
+        self._used |= dict.fromkeys(used & there.keys(), self._plans)

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from pagedd.core.ageing import MOST_URGENT
-from pagedd.core.events import Failed, Finished, Preempted, Resumed, StepEvents, Token, Waiting
+from pagedd.core.events import (
+    Evicted,
+    Failed,
+    Finished,
+    Preempted,
+    Resumed,
+    StepEvents,
+    Token,
+    Waiting,
+)
 from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
@@ -79,6 +88,7 @@ class World:
         self.plans: list[StepPlan] = []
         self.preempted: list[Preempted] = []
         self.resumed: list[Resumed] = []
+        self.evicted: list[Evicted] = []
         self.waiting: list[Waiting] = []
         # Tokens of each client, counted by what is heard: all, and on its counter.
         self.used: Counter[str] = Counter()
@@ -234,6 +244,7 @@ class World:
             assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
         self.preempted += events.preempted
         self.resumed += events.resumed
+        self.evicted += events.evicted
         self.waiting += events.waiting
         for preempted in events.preempted:
             story = self.stories[preempted.handle]
