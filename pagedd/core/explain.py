@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from heapq import nsmallest
 from typing import NamedTuple
 
+from pagedd.core.eta import eta_ms
 from pagedd.core.events import MAX_HOLDERS, Explained, Holder, Running, Waiting
 from pagedd.core.need import Need, displaces, need_of
 from pagedd.core.plan import StepPlan
@@ -51,13 +52,17 @@ def explain(
     if behind and state.waiting.first.group is not group:
         behind.append(state.waiting.first)
     taken = _taken(state, in_flight) if behind else _Taken(0, 0)
+    waiting = tuple(_explain_waiting(state, each, taken) for each in behind)
+    is_next = not running and any(
+        (each.handle, each.limit, each.ahead) == (handle, "turn", 0) for each in waiting
+    )
     return Explained(
         ref,
         handle,
         min((_state(each) for each in sequences), key=_FURTHEST.index).value,
-        tuple(_explain_waiting(state, each, taken) for each in behind),
+        waiting,
         running,
-        None,
+        eta_ms(state, group, is_next),
     )
 
 
@@ -78,9 +83,12 @@ def note_waiting(state: SchedulerState, need: Need | None) -> None:
 
 
 def _explain_waiting(state: SchedulerState, sequence: Sequence, taken: _Taken) -> Waiting:
-    if displaces(state, sequence, state.config.max_num_batched_tokens) is not None:
-        return _waiting(state, sequence, Need("", 0, 0, 0, []))
-    return _waiting(state, sequence, need_of(state, sequence, *taken))
+    if displaces(state, sequence, state.config.max_num_batched_tokens) is None:
+        return _waiting(state, sequence, need_of(state, sequence, *taken))
+    waiting = _waiting(state, sequence, Need("", 0, 0, 0, []))
+    if sequence is state.waiting.claimant:  # which passes those that ageing has put before it
+        waiting = waiting._replace(ahead=0, first=sequence.handle)
+    return waiting
 
 
 def _waiting(state: SchedulerState, sequence: Sequence, need: Need) -> Waiting:

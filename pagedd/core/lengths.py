@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 WEIGHT = 0.05  # of the latest length, once there are enough of them
 
 
@@ -23,7 +25,9 @@ class Lengths:
         self.mean += weight * (generated - self.mean)
         self.spread += weight * (distance - self.spread)
 
-    @property
-    def short(self) -> float:
-        """What most choices reach; 0 as long as none has ended."""
-        return max(self.mean - self.spread, 0.0)
+    def least(self, count: int) -> float:
+        """What ``count`` choices reach at least, in the mean, nearly always; 0 if none has ended.
+
+        The more there are, the less their mean is off.
+        """
+        return max(self.mean - 2 * self.spread / sqrt(count), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,13 +36,18 @@ def starts_next(world: World, mine: Waiting) -> bool:
     return seen[0]
 
 
+def timeless(limits: bytes, mode: bytes) -> World:
+    """A world in which the queue has the same first before and in the next step."""
+    return World(replace(swap_world_of(limits, mode).config, priority_aging=None))
+
+
 def test_the_next_step_admits_who_lacks_nothing() -> None:
     seen: Counter[str] = Counter()
 
     @HISTORIES
     @given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
     def check(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
-        world = swap_world_of(limits, mode)
+        world = timeless(limits, mode)
         for value in happenings:
             act(world, value)
             mine = head(world)
@@ -122,7 +128,10 @@ def check_waiting(world: World, waiting: Waiting, in_flight: StepPlan | None) ->
     places = [(each.handle, each.index) for each in queue]
     place = places.index((waiting.handle, waiting.choice))
     sequence, names = queue[place], names_of(world)
-    assert (waiting.ahead, waiting.first) == (place, places[0][0])
+    if waiting.limit == "turn" and sequence is state.waiting.claimant and not waiting.ahead:
+        assert waiting.first == waiting.handle
+    else:
+        assert (waiting.ahead, waiting.first) == (place, places[0][0])
     assert waiting.short == max(waiting.needed - waiting.available, 0)
     forked = sequence.group.forked
     slots = 1 if forked else sequence.group.request.params.n
@@ -183,7 +192,7 @@ def test_what_is_short_is_all_that_is_short() -> None:
     @HISTORIES
     @given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
     def check(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
-        world = swap_world_of(limits, mode)
+        world = timeless(limits, mode)
         for value in happenings:
             act(world, value)
             before = head(world)
