@@ -80,7 +80,7 @@ def eta(explanation: Explanation) -> str:
     if explanation.state in _RUNS:
         verb = "ends"
     low, high = explanation.eta_ms
-    if low == high == 0:
+    if max(low, high) < 0.5:
         return f"{verb} at once"
     return f"{verb} in {span(low, high)}"
 

@@ -35,18 +35,24 @@ def ago(seconds: float) -> str:
 
 
 def span(low_ms: float, high_ms: float) -> str:
-    """A range: 2 to 9 s, 40 s to 3 min; "about 2 s" when both ends are written alike."""
+    """An estimated range, in two digits or so: 2 to 9.4 s, 0.7 to 1.2 s, 40 s to 3 min.
+
+    "about 2 s" when both ends are written alike, "at most 2 s" when the lower one is nothing.
+    """
     if not (math.isfinite(low_ms) and math.isfinite(high_ms)):
         return "an unknown time"
     low, high = sorted((max(low_ms, 0.0) / 1000, max(high_ms, 0.0) / 1000))
-    (low_text, low_unit), (high_text, high_unit) = _part(low), _part(high)
-    if not low:
-        return f"at most {high_text} {high_unit}" if high else "no time"
-    if (low_text, low_unit) == (high_text, high_unit):
-        return f"about {high_text} {high_unit}"
-    if low_unit == high_unit:
-        return f"{low_text} to {high_text} {high_unit}"
-    return f"{low_text} {low_unit} to {high_text} {high_unit}"
+    high_text, unit = _part(high)
+    low_text, low_unit = _part(low)
+    if (low_unit, unit) == ("ms", "s"):
+        low_text, low_unit = f"{low:.1f}".removesuffix(".0"), "s"
+    if float(low_text) == 0:
+        return "no time" if float(high_text) == 0 else f"at most {high_text} {unit}"
+    if low_unit != unit:
+        return f"{low_text} {low_unit} to {high_text} {unit}"
+    if low_text == high_text:
+        return f"about {high_text} {unit}"
+    return f"{low_text} to {high_text} {unit}"
 
 
 def clock(at: float) -> str:
@@ -61,11 +67,11 @@ def clock(at: float) -> str:
 
 def _part(seconds: float) -> tuple[str, str]:
     """A number of two digits or so, and its unit."""
-    # a little below the bound rounding would make it 60 s already
+    # a little below the bound rounding would make it 60 s already, or 1000 ms
     unit, factor = next(
         (unit, factor) for bound, unit, factor in _UNITS if seconds < bound * (1 - 0.5 / 60)
     )
-    value = seconds * factor
+    value = float(f"{seconds * factor:.2g}") if unit == "ms" else seconds * factor
     if value < 9.95 and unit != "ms":
         return f"{value:.1f}".removesuffix(".0"), unit
     return f"{value:.0f}", unit
