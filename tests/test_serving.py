@@ -92,37 +92,94 @@ def test_sixty_four_streams_and_eight_of_four(home: Path, tiny: str) -> None:
 CLIENT = """
 import sys, anyio
 from pagedd.client import Client
-from pagedd.protocol import Delta, Generate, Params
+from pagedd.protocol import Generate, Params
 
-async def main(url):
-    async with Client.connect(url) as client:
-        frame = Generate(id="x", prompt="on and on", params=Params(max_tokens=400, ignore_eos=True))
-        async for got in client.generate(frame):
-            if isinstance(got, Delta):
-                print("streams", flush=True)
+async def ask(client, at, wanted):
+    params = Params(max_tokens=400, ignore_eos=True)
+    async for got in client.generate(Generate(id=f"x{at}", prompt="on and on", params=params)):
+        if type(got).__name__ == wanted:
+            print("now", flush=True)
 
-anyio.run(main, sys.argv[1])
+async def main(url, wanted, count):
+    async with Client.connect(url) as client, anyio.create_task_group() as tasks:
+        for at in range(count):
+            tasks.start_soon(ask, client, at, wanted)
+
+anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]))
 """
 
 
-def test_clients_killed_in_mid_stream_leave_nothing(home: Path, tiny: str) -> None:
-    async def main(url: str) -> None:
-        command = [sys.executable, "-c", CLIENT, url]
-        clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
-        try:
-            for client in clients:
-                assert client.stdout is not None
-                assert client.stdout.readline() == b"streams\n"
-        finally:
-            for client in clients:
-                os.kill(client.pid, signal.SIGKILL)
-                client.communicate()
-        async with Client.connect(url) as client:
-            status = await quiet(client)
-            assert status.pages.free + status.pages.cached == status.pages.total
-            assert status.requests.cancelled_total + status.requests.finished_total == 4
+async def kill_clients(url: str, wanted: str, count: int, requests: int) -> Status:
+    """Client processes with so many requests each, killed when each has got a wanted frame."""
+    command = [sys.executable, "-c", CLIENT, url, wanted, str(requests)]
+    clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for client in clients:
+            assert client.stdout is not None
+            assert client.stdout.readline() == b"now\n"
+    finally:
+        for client in clients:
+            os.kill(client.pid, signal.SIGKILL)
+            client.communicate()
+    async with Client.connect(url) as client:
+        return await quiet(client)
 
+
+def test_clients_killed_in_mid_stream_leave_nothing(home: Path, tiny: str) -> None:
     with daemon(home, tiny, "--page-size=8") as url:
+        status = anyio.run(kill_clients, url, "Delta", 4, 1)
+    assert status.pages.free + status.pages.cached == status.pages.total
+    assert status.requests.cancelled_total + status.requests.finished_total == 4
+
+
+@pytest.mark.parametrize("wanted", ["Preempted", "Resumed"])
+def test_clients_killed_in_the_middle_of_swaps_leave_nothing(
+    home: Path, tiny: str, wanted: str
+) -> None:
+    flags = ("--page-size=8", "--num-pages=64", "--num-host-pages=48", "--preemption-mode=swap")
+    with daemon(home, tiny, *flags) as url:
+        for round in range(1, 4):
+            status = anyio.run(kill_clients, url, wanted, 2, 4)
+            assert status.requests.cancelled_total + status.requests.finished_total == 8 * round
+            assert status.pages.free + status.pages.cached == status.pages.total
+            host = status.host_pages
+            assert (host.free + host.cached, host.swapped) == (host.total, 0)
+            assert status.requests.swapped == 0
+    assert status.preemptions.swap > 0
+
+
+def test_decisions_are_told_with_what_was_measured(home: Path, tiny: str) -> None:
+    """A preemption in the feed, in the frame of its request and in the explanation is one."""
+
+    async def main(url: str) -> None:
+        async with Client.connect(url) as client, Client.connect(url) as watching:
+            reasons: list[str] = []
+
+            async def call(at: int) -> None:
+                sent = frame(f"q{at}", "over and over", max_tokens=150, ignore_eos=True)
+                frames = [got async for got in client.generate(sent)]
+                reasons.extend(got.reason for got in frames if isinstance(got, Preempted))
+
+            await together([lambda at=at: call(at) for at in range(6)])
+            feed = watching.events(history=4096)
+            told = []
+            while sum(event.kind == "finished" for event in told) < 6:
+                told.append(await anext(feed))
+            await feed.aclose()
+            preempted = [event for event in told if event.kind == "preempted"]
+            assert sorted(event.text for event in preempted) == sorted(reasons) != []
+            for event in preempted:
+                assert event.swap_ms > 0
+                assert event.recompute_ms > 0
+                assert event.choice_of_mode == "estimate"
+                assert event.text.startswith(f"{event.request} (#{event.handle}) gave way")
+            explained = await watching.explain(preempted[0].request)
+            kinds = [record.kind for record in explained.reasons]
+            assert (explained.state, kinds[0], kinds[-1]) == ("ended", "accepted", "finished")
+            assert preempted[0].text in [record.text for record in explained.reasons]
+
+    flags = ("--page-size=8", "--num-pages=40", "--num-host-pages=64", "--no-prefix-cache")
+    with daemon(home, tiny, *flags) as url:
         anyio.run(main, url)
 
 

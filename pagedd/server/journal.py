@@ -6,7 +6,6 @@ still be told when these requests have ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from pagedd.core.events import (
@@ -55,13 +54,9 @@ class Entry(NamedTuple):
 
     at: float  # seconds since 1970
     event: Told
+    handle: int | None  # the request that it is about
     who: Who | None  # None: about no request, or about one that is forgotten
     others: tuple[tuple[int, str], ...]  # handle and id of the other requests that it names
-
-    @property
-    def handle(self) -> int | None:
-        """The request that it is about."""
-        return None if isinstance(self.event, Evicted) else self.event.handle
 
     def id_of(self, handle: int) -> str:
         """A request's id; empty if it was not known any more."""
@@ -102,9 +97,10 @@ class Journal:
     def entry(self, event: Told, at: float) -> Entry:
         """An event with its names, not put into the ring."""
         names = self._names
-        who = None if isinstance(event, Evicted) else names.get(event.handle)
+        if isinstance(event, Evicted):
+            return Entry(at, event, None, None, ())
         others = tuple((handle, names[handle].id) for handle in _named(event) if handle in names)
-        return Entry(at, event, who, others)
+        return Entry(at, event, event.handle, names.get(event.handle), others)
 
     def record(self, event: Told, at: float) -> Entry:
         """Put an event into the ring. One that ends a request is the last to know its name."""
@@ -134,8 +130,7 @@ class Journal:
 
     def ended(self, id: str, connection: int | None = None) -> int | None:
         """The handle of the request with this id (on one connection) that ended last."""
-        found = None
-        for entry in self._kept():
+        for entry in reversed(self._kept()):
             who = entry.who
             if (
                 who is not None
@@ -143,11 +138,12 @@ class Journal:
                 and connection in (None, who.connection)
                 and isinstance(entry.event, Finished | Failed)
             ):
-                found = entry.handle
-        return found
+                return entry.handle
+        return None
 
-    def _kept(self) -> Iterator[Entry]:
-        return (self[number] for number in range(self.start, self.end))
+    def _kept(self) -> list[Entry]:
+        first = self.start % self._size
+        return self._ring[first:] + self._ring[:first]
 
 
 def _named(event: Told) -> tuple[int, ...]:
