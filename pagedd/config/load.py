@@ -151,8 +151,9 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """ ", did you mean X?" or nothing."""
     import difflib
 
-    close = difflib.get_close_matches(word, known, n=1)
-    return f", did you mean {close[0]}?" if close else ""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), list(by_lower), n=1)
+    return f", did you mean {by_lower[close[0]]}?" if close else ""
 
 
 def _parse(option: Option, value: str, label: str) -> Any:

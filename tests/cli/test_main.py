@@ -85,6 +85,7 @@ def test_each_command_explains_itself_with_examples(
         (["start", "--preemption-policy=lenght"], "not 'lenght', did you mean length?"),
         (["start", "--preemption-mode", "swop"], "--preemption-mode: must be one of auto, swap, "),
         (["start", "--preemption-mode", "swop"], "not 'swop', did you mean swap?"),
+        (["start", "--preemption-mode", "AUTO"], "not 'AUTO', did you mean auto?"),
         (["start", "--swap-space", "lots"], "--swap-space: must be a size like 512MiB or 2GiB"),
         (["start", "--priority-aging", "0"], "--priority-aging: must be a number above 0 and at"),
         (["start", "--fair-shares"], "there is no flag --fair-shares, did you mean --fair-share?"),
