@@ -19,6 +19,7 @@ def check_state(state: SchedulerState, in_flight: bool = False) -> None:
     """
     _check_references(state)
     _check_pool(state)
+    _hold(state.memory.tier.settled, "pages were evicted, or are to be copied out, for no plan")
     _check_index(state)
     _check_host(state)
     _check_slots(state)

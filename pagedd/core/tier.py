@@ -63,6 +63,11 @@ class HostTier:
         self._dropped.discard(page)
         self._shared.discard(page)
 
+    @property
+    def settled(self) -> bool:
+        """Nothing waits for a plan: always so between two of them."""
+        return not self._copies and not self._evicted
+
     def take_copies(self) -> tuple[Copy, ...]:
         """The copies out, for the plan."""
         copies = tuple(Copy(source, target) for target, source in self._copies.items())

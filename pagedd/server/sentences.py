@@ -193,6 +193,8 @@ def _mode(event: Preempted) -> str:
             )
         case "configured":
             return f"{event.mode} as configured; estimated: {estimates}"
+        case "trial":
+            return f"trial of {event.mode}, which was not measured for long; estimated: {estimates}"
         case _:
             return f"estimated: {estimates}"
 

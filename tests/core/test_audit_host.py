@@ -103,6 +103,10 @@ def lose_a_cached_host_page(state: SchedulerState) -> None:
     del state.memory.host._cached[cached[0]]
 
 
+def evict_between_two_plans(state: SchedulerState) -> None:
+    state.memory.tier.evict(0, b"key")
+
+
 def leave_a_hole(state: SchedulerState) -> None:
     state.running.first.host_start += 1
 
@@ -122,6 +126,7 @@ def join_before_the_copies(state: SchedulerState) -> None:
         cache_it_without_a_key,
         free_it_with_a_key,
         lose_a_cached_host_page,
+        evict_between_two_plans,
         leave_a_hole,
         count_more_than_was_found,
         join_before_the_copies,

@@ -119,6 +119,12 @@ def record(journal: Journal, event: Told) -> Record:
             "(swap as configured; estimated: swap 12 ms, recompute 80 ms).",
         ),
         (
+            preempted(mode="recompute", choice_of_mode="trial"),
+            "r41 (#17) gave way to r50 (#30), which lacked pages: priority 0 comes before 5, "
+            "policy length; its 9 pages are to be computed again (trial of recompute, which was "
+            "not measured for long; estimated: swap 12 ms, recompute 80 ms).",
+        ),
+        (
             Resumed(17, 0, "swap", 10, 149, 150),
             "r41 (#17) came back from host memory: 149 of its 150 tokens are in the cache, "
             "on 10 pages.",
