@@ -12,7 +12,6 @@ from pagedd import protocol
 from pagedd.bench.load import Item, Workload
 from pagedd.errors import Unreachable
 
-STATUS_EVERY_S = 0.5
 SILENCE_S = 300.0  # nothing at all for so long: the run is given up
 
 
@@ -28,14 +27,20 @@ class Wire(Protocol):
 
 @dataclass(slots=True)
 class Trace:
-    """One request, in seconds of the monotonic clock. ``gaps``: between tokens, one per token."""
+    """One request, in seconds of the monotonic clock. ``gaps``: between tokens, one per token.
 
+    ``index`` is its place among the items; ``answer`` holds the ids that came.
+    """
+
+    index: int
     sent: float
     first: float | None = None
     last: float = 0.0
     ended: float | None = None
     tokens: int = 0
     gaps: list[float] = field(default_factory=list)
+    answer: list[int] = field(default_factory=list)
+    ledger: protocol.Ledger | None = None
     error: str | None = None
 
 
@@ -63,12 +68,14 @@ class Driver:
         load: Workload,
         progress: Callable[[float, str], None],
         clock: Callable[[], float] = time.monotonic,
+        status_every: float = 0.5,
     ) -> None:
         self._wire = wire
         self._items = items
         self._load = load
         self._progress = progress
         self._clock = clock
+        self._status_every = status_every
         self._open: dict[str, Trace] = {}
         self._traces: list[Trace] = []
         self._statuses: list[protocol.Status] = []
@@ -88,7 +95,7 @@ class Driver:
                 self._send(index, item)
             if now >= next_status:
                 self._wire.send(protocol.StatusRequest())
-                next_status = now + STATUS_EVERY_S
+                next_status = now + self._status_every
             until = next_status
             if todo and self._load.request_rate is not None:
                 until = min(until, began + todo[0][1].at)
@@ -122,7 +129,7 @@ class Driver:
             temperature=self._load.temperature,
             seed=self._load.seed + index,
         )
-        trace = Trace(self._clock())
+        trace = Trace(index, self._clock())
         self._traces.append(trace)
         self._open[str(index)] = trace
         self._wire.send(protocol.Generate(str(index), prompt_tokens=item.prompt, params=params))
@@ -130,10 +137,12 @@ class Driver:
     def _take(self, frame: protocol.ServerFrame, now: float) -> None:
         match frame:
             case protocol.Delta(id=name, tokens=tokens):
-                _note_tokens(self._open[name], len(tokens), now)
-            case protocol.Done(id=name, usage=usage):
+                trace = self._open[name]
+                trace.answer += tokens
+                _note_tokens(trace, len(tokens), now)
+            case protocol.Done(id=name, usage=usage, ledger=ledger):
                 trace = self._open.pop(name)
-                trace.ended, trace.tokens = now, usage.completion_tokens
+                trace.ended, trace.tokens, trace.ledger = now, usage.completion_tokens, ledger
                 self._input_tokens += usage.prompt_tokens
                 self._cached_tokens += usage.cached_tokens
                 self._count()

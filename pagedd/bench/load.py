@@ -1,9 +1,10 @@
-"""The load: prompts of random tokens, lengths drawn from a log-normal, arrivals. Reproducible."""
+"""The load: prompts of random tokens, lengths drawn around a mean, arrivals. Reproducible."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from pagedd.errors import UsageError
 SIGMA = 0.5
 # Vocabularies keep their special tokens at the ends; prompts are drawn from what is between.
 MARGIN = 0.05
+# Of the lengths that are drawn evenly: how far from the mean, as a share of it.
+SWING = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,7 @@ def make_items(load: Workload, vocab_size: int, max_model_len: int) -> list[Item
     if load.prefix_len >= load.input_len:
         raise UsageError(f"--prefix-len must be less than --input-len {load.input_len}")
     draw = random.Random(load.seed)
-    low, high = int(vocab_size * MARGIN), max(int(vocab_size * (1 - MARGIN)), 1)
-    prefix = [draw.randrange(low, high) for _ in range(load.prefix_len)]
+    prefix = random_tokens(draw, load.prefix_len, vocab_size)
     items, at = [], 0.0
     for _ in range(load.num_requests):
         output = min(_length(draw, load.output_len, load.fixed_len), max_model_len // 2)
@@ -62,11 +64,57 @@ def make_items(load: Workload, vocab_size: int, max_model_len: int) -> list[Item
         length = min(max(_length(draw, load.input_len, load.fixed_len), len(prefix) + 1), longest)
         if load.fixed_len:
             output, length = load.output_len, load.input_len
-        rest = [draw.randrange(low, high) for _ in range(length - len(prefix))]
+        rest = random_tokens(draw, length - len(prefix), vocab_size)
         items.append(Item(prefix + rest, output, at))
         if load.request_rate is not None:
             at += draw.expovariate(load.request_rate)
     return items
+
+
+def random_tokens(draw: random.Random, count: int, vocab_size: int) -> list[int]:
+    """Ids that are no special tokens."""
+    low, high = int(vocab_size * MARGIN), max(int(vocab_size * (1 - MARGIN)), 1)
+    return [draw.randrange(low, high) for _ in range(count)]
+
+
+def around(draw: random.Random, mean: int, count: int) -> list[int]:
+    """``count`` lengths, all equally likely within SWING of ``mean``.
+
+    They come in pairs that add up to twice the mean, so the mean of an even number is exact.
+    """
+    lengths: list[int] = []
+    reach = int(mean * SWING)
+    while len(lengths) < count:
+        off = draw.randint(0, reach)
+        lengths += [mean - off, mean + off]
+    del lengths[count:]
+    draw.shuffle(lengths)
+    return lengths
+
+
+def all_at_once(items: Sequence[Item], seed: int) -> Workload:
+    """How to send ``items`` that were made in another way: greedy, and nobody waits to be sent."""
+    count = len(items)
+    return Workload(
+        num_requests=count,
+        concurrency=count,
+        request_rate=None,
+        input_len=round(sum(len(item.prompt) for item in items) / count),
+        output_len=round(sum(item.output_len for item in items) / count),
+        fixed_len=False,
+        prefix_len=0,
+        seed=seed,
+        temperature=0.0,
+    )
+
+
+def check_fit(items: Sequence[Item], max_model_len: int) -> None:
+    """Errors: ``UsageError`` when one of ``items`` is longer than a sequence may be."""
+    longest = max(len(item.prompt) + item.output_len for item in items)
+    if longest > max_model_len:
+        raise UsageError(
+            f"the longest request has {longest} tokens, more than the {max_model_len} of a sequence"
+        )
 
 
 def _length(draw: random.Random, mean: int, fixed: bool) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pagedd.bench.drive import Run
 from pagedd.bench.load import Workload
+from pagedd.protocol import Status
 
 PERCENTILES = (50, 90, 99)
 
@@ -30,6 +31,25 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
     return found | {f"p{p}": 1000 * percentile(values, p) for p in PERCENTILES}
 
 
+def daemon_facts(status: Status) -> dict[str, str]:
+    """What was measured, for every result."""
+    return {
+        "version": status.version,
+        "model": status.model,
+        "device": status.device,
+        "dtype": status.dtype,
+    }
+
+
+def same_answers(one: Run, other: Run) -> int:
+    """How many requests got the same tokens in both runs, to the end."""
+    answers = [
+        {trace.index: trace.answer for trace in run.traces if trace.ended is not None}
+        for run in (one, other)
+    ]
+    return sum(1 for index, answer in answers[0].items() if answers[1].get(index) == answer)
+
+
 def summarise(run: Run, load: Workload) -> dict[str, Any]:
     """Everything that ``--json`` prints about the daemon's side."""
     whole = [trace for trace in run.traces if trace.ended is not None]
@@ -42,14 +62,8 @@ def summarise(run: Run, load: Workload) -> dict[str, Any]:
     before, after = run.before, run.after
     return {
         "workload": asdict(load),
-        "daemon": {
-            "version": after.version,
-            "model": after.model,
-            "device": after.device,
-            "dtype": after.dtype,
-            "page_size": after.page_size,
-            "num_pages": after.pages.total,
-        },
+        "daemon": daemon_facts(after)
+        | {"page_size": after.page_size, "num_pages": after.pages.total},
         "completed": len(whole),
         "failed": len(run.traces) - len(whole),
         "errors": errors,

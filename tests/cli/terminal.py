@@ -34,12 +34,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def run(
-    *arguments: str, env: Mapping[str, str], stdin: bytes | int = subprocess.DEVNULL
+    *arguments: str,
+    env: Mapping[str, str],
+    stdin: bytes | int = subprocess.DEVNULL,
+    timeout: float = 60.0,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command with pipes to its end."""
     given: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
     return subprocess.run(
-        [*PAGEDD, *arguments], capture_output=True, env=env, timeout=60, check=False, **given
+        [*PAGEDD, *arguments], capture_output=True, env=env, timeout=timeout, check=False, **given
     )
 
 

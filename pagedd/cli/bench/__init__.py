@@ -1,0 +1,114 @@
+"""``pagedd bench``: measure a daemon, under a load of one's own or in two fixed comparisons."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from pagedd.cli.flags import add_config_flag, add_options
+from pagedd.cli.parser import examples
+from pagedd.config import BY_NAME, START_OPTIONS
+from pagedd.errors import UsageError
+
+DESCRIPTION = """\
+Measure speed and latency. The same --seed gives the same requests.
+
+load        Send random prompts to the daemon of --url, or to the one that runs here; with flags
+            of start, with --against, or when none runs, a private one is started meanwhile.
+            --against hf runs transformers' generate in static batches on the same requests.
+case46      20 requests at once of about 200 tokens each, in a cache of 100 pages of 32 tokens:
+            static reservation of 2,048 tokens a request against paging.
+preemption  The same load under each preemption policy and mode, in a cache that is too small for
+            it, and in one that is not: what running short of pages costs.
+
+The latter two start private daemons, one for each side or setting; flags of start go to all."""
+EPILOG = examples(
+    "pagedd bench",
+    "pagedd bench --concurrency 64 --input-len 512 --output-len 128",
+    "pagedd bench --request-rate 4 --num-requests 200 --json result.json",
+    "pagedd bench --against hf --concurrency 32",
+    "pagedd bench --model ~/models/Qwen3-0.6B --dtype bfloat16",
+    "pagedd bench case46",
+    "pagedd bench preemption --repeats 5 --json result.json",
+)
+BENCHES = ("load", "case46", "preemption")
+# Where the values are → what they mean, and the defaults of load and of preemption.
+_COUNTS = {
+    "num_requests": ("number of requests", 128, 16),
+    "input_len": ("mean number of prompt tokens", 128, 24),
+    "output_len": ("mean number of answer tokens", 64, 80),
+}
+# The flags that not all of them take: where their values are → who takes them.
+_TAKERS = {
+    **dict.fromkeys(_COUNTS, ("load", "preemption")),
+    "concurrency": ("load",),
+    "request_rate": ("load",),
+    "fixed_len": ("load",),
+    "prefix_len": ("load",),
+    "temperature": ("load",),
+    "against": ("load",),
+    "repeats": ("preemption",),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which one, its load, the output, and the flags of start for private daemons."""
+    parser.add_argument(
+        "what", nargs="?", default="load", choices=BENCHES, help="what to measure (default: load)"
+    )
+    both = parser.add_argument_group("load and preemption")
+    for dest, (what, *defaults) in _COUNTS.items():
+        both.add_argument(
+            _flag(dest),
+            type=int,
+            metavar="N",
+            help=f"{what} (default: {defaults[0]}; preemption: {defaults[1]})",
+        )
+    load = parser.add_argument_group("load alone")
+    pace = load.add_mutually_exclusive_group()
+    pace.add_argument(
+        "--concurrency", type=int, metavar="N", help="requests open at once (default: 32)"
+    )
+    pace.add_argument(
+        "--request-rate", type=float, metavar="X", help="arrivals per second, at random times"
+    )
+    load.add_argument(
+        "--fixed-len",
+        action="store_true",
+        default=None,
+        help="all lengths equal the means, instead of a log-normal spread",
+    )
+    load.add_argument(
+        "--prefix-len", type=int, metavar="N", help="first tokens that all prompts share"
+    )
+    load.add_argument("--temperature", type=float, metavar="X", help="(default: 0)")
+    load.add_argument(
+        "--against", choices=["hf"], help="compare with transformers on the same requests"
+    )
+    preemption = parser.add_argument_group("preemption alone")
+    preemption.add_argument(
+        "--repeats", type=int, metavar="N", help="runs of each setting (default: 3)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", metavar="FILE", help="write the result as JSON; - is the output")
+    add_options(parser, (BY_NAME["url"], *START_OPTIONS))
+    add_config_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0; 1 when requests failed or the other side could not be measured; 2 usage."""
+    for dest, takers in _TAKERS.items():
+        if getattr(args, dest) is not None and args.what not in takers:
+            raise UsageError(
+                f"{_flag(dest)} goes with {' and '.join(takers)}, not with pagedd bench {args.what}"
+            )
+    for dest, (_, load, preemption) in _COUNTS.items():
+        if getattr(args, dest) is None:
+            setattr(args, dest, preemption if args.what == "preemption" else load)
+    module = import_module(f"pagedd.cli.bench.{args.what}")
+    code: int = module.measure(args)
+    return code
+
+
+def _flag(dest: str) -> str:
+    return "--" + dest.replace("_", "-")
