@@ -7,28 +7,20 @@ Each method keeps every invariant of ``audit`` on its own, so that the decisions
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from operator import attrgetter
 
 from pagedd.core.ageing import Ageing
 from pagedd.core.clients import Clients
 from pagedd.core.config import SchedulerConfig
 from pagedd.core.costs import Costs
-from pagedd.core.events import (
-    Failed,
-    Finished,
-    Resumed,
-    Started,
-    Stats,
-    StepEvents,
-)
+from pagedd.core.events import Failed, Finished, Resumed, Started, Stats, StepEvents
 from pagedd.core.ledger import Phase
 from pagedd.core.lengths import Lengths
 from pagedd.core.memory import Memory
-from pagedd.core.queue import AgedQueue, UrgencyQueue, WaitingQueue
+from pagedd.core.queue import UrgencyQueue
 from pagedd.core.request import Request
 from pagedd.core.sequence import Group, Sequence, SequenceState
 from pagedd.core.totals import Totals
-from pagedd.core.turns import TurnQueue
+from pagedd.core.turns import waiting_queue
 
 
 class SchedulerState:
@@ -49,7 +41,7 @@ class SchedulerState:
         aging = config.priority_aging
         self.ageing = None if aging is None else Ageing(aging)
         self.clients = Clients() if config.fair_share else None
-        self.waiting = _waiting_queue(config)
+        self.waiting = waiting_queue(config)
         self.running = UrgencyQueue()
         self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
         self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
@@ -305,12 +297,3 @@ class SchedulerState:
     def _activate(self, group: Group, change: int) -> None:
         before, group.active = group.active, group.active + change
         self.totals.running += (group.active > 0) - (before > 0)
-
-
-def _waiting_queue(config: SchedulerConfig) -> WaitingQueue:
-    plain: WaitingQueue = TurnQueue() if config.fair_share else UrgencyQueue()
-    if config.priority_aging is None:
-        return plain
-    if config.fair_share:
-        return AgedQueue(plain, TurnQueue(attrgetter("asked")))
-    return AgedQueue(plain, UrgencyQueue(attrgetter("claim")))

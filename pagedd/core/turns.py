@@ -9,7 +9,8 @@ from itertools import zip_longest
 from operator import attrgetter
 
 from pagedd.core.clients import Account
-from pagedd.core.queue import UrgencyQueue
+from pagedd.core.config import SchedulerConfig
+from pagedd.core.queue import AgedQueue, UrgencyQueue, WaitingQueue
 from pagedd.core.sequence import Order, Sequence
 
 
@@ -158,3 +159,13 @@ def _account(sequence: Sequence) -> Account:
     account = sequence.group.account
     assert account is not None, "a request without a client's account"
     return account
+
+
+def waiting_queue(config: SchedulerConfig) -> WaitingQueue:
+    """The queue that ``config`` asks for: by urgency or in turns, and with ageing or without."""
+    plain: WaitingQueue = TurnQueue() if config.fair_share else UrgencyQueue()
+    if config.priority_aging is None:
+        return plain
+    if config.fair_share:
+        return AgedQueue(plain, TurnQueue(attrgetter("asked")))
+    return AgedQueue(plain, UrgencyQueue(attrgetter("claim")))
