@@ -1,4 +1,4 @@
-"""``pagedd bench case46`` and ``preemption`` as commands: which daemons they start, what they say."""
+"""``pagedd bench case46`` and ``preemption`` as commands: their daemons, and what they say."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def check_case46(result: dict[str, Any]) -> None:
 def test_case46_with_a_tiny_model(home: Path) -> None:
     model = build("llama", home / "tiny")
     flags = ("--model", str(model), "--threads", "1", "--json", "-")
-    done = run("bench", "case46", *flags, env=environment(home))
+    done = run("bench", "case46", *flags, env=environment(home), timeout=300)
     assert done.returncode == 0, done.stderr
     check_case46(json.loads(done.stdout))
 
