@@ -68,6 +68,7 @@ class Session:
                 tasks.start_soon(self.outbox.run, send)
                 async for message in messages:
                     self._receive(message, tasks)
+                self._abandon_all()  # now: what tokenises cannot be interrupted
                 tasks.cancel_scope.cancel()
         finally:
             self._abandon_all()
@@ -224,8 +225,11 @@ class Session:
             request.fail(SlowConsumer("the client does not read; the request is cancelled"))
 
     def _abandon_all(self) -> None:
-        for request in self._open():
-            self._hub.abandon(request)
+        for request in self._requests.values():
+            if isinstance(request, OpenRequest):
+                self._hub.abandon(request)
+            else:
+                request.scope.cancel()
         self._requests.clear()
         self._hub.feed.unsubscribe(self.outbox)
         self._hub.inquiries.forget(self.outbox)

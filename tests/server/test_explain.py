@@ -261,4 +261,8 @@ def test_what_is_short_and_who_holds_it(start: Start) -> None:
         assert held + waiting["available"] == 32
         assert f"it needs {needed}" in waiting["text"]
         assert "large (#" in waiting["text"]
+        low, high = explained["eta_ms"]
+        assert 0 < low <= high
+        ends = explain(client, "large")["eta_ms"]
+        assert ends[0] <= ends[1]
     daemon.stop()

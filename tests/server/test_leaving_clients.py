@@ -98,6 +98,31 @@ def test_half_closed_and_dropped_connections_in_a_row(daemon: Daemon) -> None:
     until(lambda: daemon.status()["connections"] == 1, "the sessions to end")
 
 
+def test_what_tokenises_holds_up_no_end(start: Start) -> None:
+    """The worker thread goes on for a while; the session, its requests and names do not."""
+    daemon = start(engine={"step_s": 0.01})
+    with daemon.client() as normal:
+        with daemon.client() as lost:
+            lost.send(**generate("runs"))
+            lost.until("delta")
+            lost.send(type="generate", id="huge", prompt="x " * 1_000_000)
+            lost.send(type="explain", id="huge")
+            huge = lost.until("explanation")["reasons"][0]["handle"]
+            lost.drop()
+        until(
+            lambda: (now := normal.status())["requests"]["cancelled_total"] == 1 and now,
+            "what ran to be cancelled",
+        )
+        assert normal.status()["connections"] == 2, "the thread had ended: the test is no test"
+        for type in ("explain", "cancel"):
+            normal.send(type=type, id=f"#{huge}")
+            assert normal.until("error")["code"] == "request_not_found"
+        frames = normal.generate("n", prompt_tokens=[65], params={"max_tokens": 2})
+        assert frames[-1]["type"] == "done"
+    daemon.until_quiet()
+    assert daemon.stop()[0] == 0
+
+
 def flood(id: str) -> dict[str, object]:
     return generate(id, params={"max_tokens": 1900, "logprobs": 20, "ignore_eos": True})
 
