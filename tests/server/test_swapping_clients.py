@@ -57,3 +57,41 @@ def test_killed_in_the_middle_of_swaps(start: Start, mode: str) -> None:
         frames = client.generate("after", prompt="xyz", params={"max_tokens": 6})
         assert "".join(f["text"] for f in frames if f["type"] == "delta") == "xyzxyz"
     assert daemon.stop()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("host_pages", "said"),
+    [(0, "there is no swap space"), (5, "swap_space_full: "), (200, "swap as configured")],
+)
+def test_the_frame_says_why_in_this_way(start: Start, host_pages: int, said: str) -> None:
+    daemon = start(
+        engine={"num_pages": 24, "num_host_pages": host_pages},
+        config={"preemption_mode": "swap", "prefix_cache": False},
+    )
+    with daemon.client() as client:
+        ids = [f"r{at}" for at in range(5)]
+        for id in ids:
+            client.send(type="generate", id=id, prompt="abc", params={"max_tokens": 90})
+        told: list[Frame] = []
+        ended: set[str] = set()
+        while ended != set(ids):
+            frame = client.receive()
+            if frame["type"] in ("preempted", "resumed"):
+                told.append(frame)
+            elif frame["type"] == "done":
+                ended.add(frame["id"])
+        gave_way = [frame for frame in told if frame["type"] == "preempted"]
+        assert [frame for frame in gave_way if said in frame["reason"]]
+        for frame in gave_way:
+            swapped = frame["mode"] == "swap"
+            went = "went to host memory" if swapped else "to be computed again"
+            assert f"its {frame['pages']} page" in frame["reason"]
+            assert went in frame["reason"]
+            assert swapped == ("as configured" in frame["reason"])
+        assert {frame["mode"] for frame in told if frame["type"] == "resumed"} == {
+            frame["mode"] for frame in gave_way
+        }
+        for frame in told:
+            assert frame["reason"].startswith(f"{frame['id']} (#")
+    assert daemon.until_quiet()["host_pages"]["total"] == host_pages
+    daemon.stop()
