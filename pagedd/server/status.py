@@ -134,10 +134,7 @@ class StatusBoard:
         now = self._clock()
         self._forget(now)
         ready, stats, before = self._ready, self._stats, self._before
-        preemptions = PreemptionCounts(
-            before.preemptions_swap + stats.preemptions_swap,
-            before.preemptions_recompute + stats.preemptions_recompute,
-        )
+        preemptions = self._preemptions()
         pages, host = stats.pages, stats.host_pages
         return Status(
             version=self._version,
@@ -152,14 +149,7 @@ class StatusBoard:
             dtype="" if ready is None else ready.dtype,
             page_size=0 if ready is None else ready.page_size,
             max_model_len=0 if ready is None else ready.max_model_len,
-            requests=RequestCounts(
-                running=stats.running,
-                waiting=stats.waiting,
-                swapped=stats.swapped,
-                finished_total=before.finished_total + stats.finished_total,
-                cancelled_total=before.cancelled_total + stats.cancelled_total,
-                failed_total=before.failed_total + stats.failed_total + self._lost,
-            ),
+            requests=self._requests(),
             pages=PageCounts(*pages),
             host_pages=HostPageCounts(*host),
             preemptions=preemptions,
@@ -188,6 +178,24 @@ class StatusBoard:
             unused_slots=stats.unused_slots,
             spilled_pages=before.spilled_pages + stats.spilled_pages,
             host_hits=before.host_hits + stats.host_hits,
+        )
+
+    def _requests(self) -> RequestCounts:
+        stats, before = self._stats, self._before
+        return RequestCounts(
+            running=stats.running,
+            waiting=stats.waiting,
+            swapped=stats.swapped,
+            finished_total=before.finished_total + stats.finished_total,
+            cancelled_total=before.cancelled_total + stats.cancelled_total,
+            failed_total=before.failed_total + stats.failed_total + self._lost,
+        )
+
+    def _preemptions(self) -> PreemptionCounts:
+        stats, before = self._stats, self._before
+        return PreemptionCounts(
+            before.preemptions_swap + stats.preemptions_swap,
+            before.preemptions_recompute + stats.preemptions_recompute,
         )
 
     def _advice(self, now: float) -> str | None:
