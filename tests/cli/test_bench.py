@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 from collections import deque
 from itertools import pairwise
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from pagedd import protocol
 from pagedd.bench.drive import Driver, Run
-from pagedd.bench.load import Item, Workload, make_items
+from pagedd.bench.load import Item, Workload, around, make_items
 from pagedd.bench.peer import measure_hf
 from pagedd.bench.report import percentile, summarise, table
 from pagedd.errors import PageddError, Unreachable, UsageError
@@ -73,6 +74,14 @@ def test_every_request_fits_and_keeps_off_the_special_tokens(
         assert all(50 <= token < 950 for token in item.prompt)
         if fixed:
             assert (len(item.prompt), item.output_len) == (load.input_len, output_len)
+
+
+@given(st.integers(1, 300), st.integers(1, 60), st.integers(0, 99))
+def test_even_lengths_are_near_the_mean_and_keep_it(mean: int, count: int, seed: int) -> None:
+    lengths = around(random.Random(seed), mean, 2 * count)
+    assert sum(lengths) == 2 * count * mean
+    assert all(max(1, 0.75 * mean) <= length <= 1.25 * mean for length in lengths)
+    assert len(around(random.Random(seed), mean, count)) == count
 
 
 def test_arrivals_have_the_rate() -> None:

@@ -1,4 +1,4 @@
-"""``pagedd bench case46`` and ``preemption`` as commands: their daemons, and what they say."""
+"""``pagedd bench`` as a command: the private daemons that it starts, and what it says."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Launcher]:
     for name in [name for name in os.environ if name.startswith("PAGEDD_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))  # no daemon runs there
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     found = Launcher()
     monkeypatch.setattr(private, "launch", found)
@@ -100,6 +101,18 @@ def test_preemption_starts_a_daemon_for_each_setting_and_one_with_room(
     assert len({flags["num-pages"] for flags in small}) == 1
     result = json.loads(capsys.readouterr().out)
     assert [len(row["runs"]) for row in result["rows"]] == [2] * 10
+
+
+def test_a_load_of_ones_own_gets_a_private_daemon_when_none_runs(
+    launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["bench", "--num-requests", "3", "--input-len", "8", "--output-len", "4"]
+    assert main([*load, "--url", "unix:/nowhere"]) == 69
+    assert main(load) == 0
+    assert main([*load, "--threads", "2", "--socket", "/elsewhere.sock"]) == 0
+    assert ["threads" in flags for flags in launcher.started] == [False, True]
+    assert "/elsewhere.sock" not in [flags["socket"] for flags in launcher.started]
+    assert capsys.readouterr().out.count("3 requests in") == 2
 
 
 def test_flags_set_the_load_and_the_pages_but_no_file_does(
