@@ -91,9 +91,12 @@ class Memory:
         sequence.num_computed = max(len(pages) * self.page_size, sequence.num_saved)
 
     def needed(self, sequence: Sequence, upto: int) -> int:
-        """Pages to allocate before ``tokens[num_computed:upto]`` can be computed."""
+        """Pages to allocate before ``tokens[num_computed:upto]`` can be computed.
+
+        Not fewer than none: pages that were copied in ahead can be more than ``upto`` needs.
+        """
         table = sequence.table.pages
-        need = pages_for(upto, self.page_size) - len(table)
+        need = max(pages_for(upto, self.page_size) - len(table), 0)
         return need + 1 if self._writes_shared(sequence) else need
 
     def extend(

@@ -38,6 +38,14 @@ def test_first_write_to_a_shared_page_copies_it_and_the_last_holder_keeps_it() -
     assert (parent.table.pages, child.table.pages) == ([0, 2], [0, 1])
 
 
+def test_pages_that_are_there_already_are_no_negative_need() -> None:
+    memory = Memory(8, 1, b"k", prefix_cache=True)
+    sequence = sequence_of(1, 6)
+    memory.extend(sequence, 5, [], [], 0.0)
+    sequence.num_computed = 1
+    assert [memory.needed(sequence, upto) for upto in (2, 5, 6)] == [0, 0, 1]
+
+
 def test_the_source_of_a_copy_is_no_target_in_the_same_plan() -> None:
     memory = Memory(3, 4, b"k", prefix_cache=True)
     parent, child = forked(memory, 6)
