@@ -42,7 +42,7 @@ class Connection:
     """An open connection; ``hello`` is the daemon's first frame."""
 
     def __init__(self, socket: ClientConnection, url: str) -> None:
-        self._socket = socket
+        self._socket = socket.__enter__()  # to be held open: websockets warns of any other way
         self._decoder = msgspec.msgpack.Decoder(protocol.ServerFrame)
         self._encoder = msgspec.msgpack.Encoder()
         self.url = url
