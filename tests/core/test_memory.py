@@ -120,3 +120,19 @@ def test_a_page_that_may_be_wrong_is_found_in_no_memory() -> None:
     assert memory.in_host(sequence) == [None, None]
     memory.discard(sequence)
     assert memory.host.available == 4
+
+
+def test_host_pages_that_are_kept_are_no_room_for_others() -> None:
+    """Both are cached and hold the first two pages: nothing is left for the third."""
+    memory = Memory(8, 4, b"k", prefix_cache=True, num_host_pages=2)
+    first, second = sequence_of(1, 9), sequence_of(2, 9)
+    for sequence, computed in ((first, 8), (second, 9)):
+        memory.extend(sequence, computed, [], [], 0.0)
+        sequence.num_computed = computed
+    assert memory.host_room(first) == (2, 2)
+    memory.save(first)
+    assert memory.host_room(second) == (1, 0)
+    memory.discard(first)
+    assert memory.host.counts.cached == 2
+    assert memory.host_room(second) == (1, 0)
+    assert memory.host_room(first) == (0, 0)
