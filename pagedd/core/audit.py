@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pagedd.core.events import PageCounts
 from pagedd.core.plan import StepPlan
 from pagedd.core.sequence import Group, Order, Sequence, SequenceState
 from pagedd.core.state import SchedulerState
@@ -17,18 +18,21 @@ def check_state(state: SchedulerState, in_flight: bool = False) -> None:
 
     While a plan is ``in_flight``, what it swaps in is not offered to the index yet.
     """
-    _check_references(state)
+    remaining = [sequence for group in state.groups.values() for sequence in group.remaining]
+    _check_references(state, remaining)
     _check_pool(state)
     _hold(state.memory.tier.settled, "pages were evicted, or are to be copied out, for no plan")
     _check_index(state)
-    _check_host(state)
+    _check_host(state, remaining)
     _check_slots(state)
-    _check_queues(state)
+    _check_queues(state, remaining)
     _check_clients(state)
     for group in state.groups.values():
-        _check_group(state, group, in_flight)
+        _check_group(group)
+    for sequence in remaining:
+        _check_sequence(state, sequence, in_flight)
     running = sum(group.active > 0 for group in state.groups.values())
-    _hold(state.totals.running == running, f"{state.totals.running} counted, {running} run")
+    _hold(state.totals.running == running, "requests that run are miscounted")
 
 
 def check_plan(state: SchedulerState, plan: StepPlan) -> None:
@@ -44,13 +48,16 @@ def check_plan(state: SchedulerState, plan: StepPlan) -> None:
     page_size = state.config.page_size
     for chunk in plan.chunks:
         owner = state.by_slot[chunk.slot]
-        _hold(owner is not None, f"a chunk names slot {chunk.slot}, which is empty")
+        _hold(owner is not None, "a chunk names an empty slot")
         assert owner is not None
         end = chunk.start + chunk.length
         first, last = chunk.start // page_size, (end - 1) // page_size
         for page in owner.table.pages[first : last + 1]:
-            _hold(page not in written, f"page {page} is written twice")
-            _hold(names[page] <= {chunk.slot, *chunk.samples}, f"page {page} has another owner")
+            _hold(page not in written, "a page is written twice")
+            _hold(
+                names[page] <= {chunk.slot, *chunk.samples},
+                "what is written has another owner",
+            )
             written.add(page)
         _hold(bool(chunk.samples) == (end == owner.num_tokens), "only the last token draws")
     for moves in (plan.swap_out, plan.swap_in):
@@ -75,51 +82,51 @@ def _hold(condition: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-def _open_sequences(state: SchedulerState) -> list[Sequence]:
-    return [sequence for group in state.groups.values() for sequence in group.remaining]
+def _hold_counts(counts: list[int], names: list[int], what: str) -> None:
+    """``counts`` says of each page how often ``names`` has it."""
+    there = [0] * len(counts)
+    for page in names:
+        there[page] += 1
+    if counts != there:
+        wrong = next(page for page, count in enumerate(counts) if count != there[page])
+        raise AssertionError(f"{what} {wrong}: {counts[wrong]} references, named {there[wrong]}")
 
 
-def _check_references(state: SchedulerState) -> None:
-    names: Counter[int] = Counter()
-    for sequence in _open_sequences(state):
+def _check_references(state: SchedulerState, remaining: list[Sequence]) -> None:
+    for sequence in remaining:
         pages = sequence.table.pages
         _hold(len(set(pages)) == len(pages), "a table names a page twice")
-        names.update(pages)
-    for page, refs in enumerate(state.memory.pool.refs):
-        _hold(refs == names[page], f"page {page}: {refs} references, {names[page]} tables")
+    names = [page for sequence in remaining for page in sequence.table.pages]
+    _hold_counts(state.memory.pool.refs, names, "page")
 
 
 def _check_pool(state: SchedulerState) -> None:
     pool = state.memory.pool
     free, cached, pinned = pool.resting()
-    _hold(not pinned, f"pages {pinned} are still kept for a plan")
+    _hold(not pinned, "pages are still kept for a plan")
     at_rest = free + cached
     _hold(len(set(at_rest)) == len(at_rest), "a page rests in two places")
     _hold(all(pool.keys[page] is None for page in free), "a free page can be found")
     _hold(all(pool.keys[page] is not None for page in cached), "a cached page has no key")
-    unreferenced = {page for page, refs in enumerate(pool.refs) if refs == 0}
-    _hold(set(at_rest) == unreferenced, "free and cached pages are not those without owner")
-    counts = pool.counts
-    states = Counter(pool.state(page).name for page in range(len(pool.refs)))
-    for name in ("free", "cached", "owned", "shared"):
-        counted, there = getattr(counts, name), states[name.upper()]
-        _hold(counted == there, f"{counted} pages counted as {name}, {there} are")
-    _hold(sum(counts[1:]) == counts.total == state.config.num_pages, "pages are lost")
+    unreferenced = [page for page, refs in enumerate(pool.refs) if refs == 0]
+    _hold(sorted(at_rest) == unreferenced, "free and cached pages are not those without owner")
+    owned = pool.refs.count(1)
+    shared = len(pool.refs) - owned - len(unreferenced)
+    counts = PageCounts(state.config.num_pages, len(free), len(cached), owned, shared)
+    _hold(pool.counts == counts, "pages are miscounted")
 
 
 def _check_index(state: SchedulerState) -> None:
     keys = state.memory.pool.keys
     entries = state.memory.index.entries()
-    for key, page in entries.items():
-        _hold(keys[page] == key, f"the index finds page {page} under a key that it has not")
-    keyed = sum(key is not None for key in keys)
-    _hold(keyed == len(entries), "a page has a key that the index does not know")
+    keyed = {key: page for page, key in enumerate(keys) if key is not None}
+    _hold(keyed == entries, "the index does not find the pages by the keys that they have")
+    _hold(len(keyed) == len(keys) - keys.count(None), "two pages have one key")
 
 
-def _check_host(state: SchedulerState) -> None:
-    host, names = state.memory.host, Counter[int]()
-    size = state.config.page_size
-    for sequence in _open_sequences(state):
+def _check_host(state: SchedulerState, remaining: list[Sequence]) -> None:
+    host, size = state.memory.host, state.config.page_size
+    for sequence in remaining:
         if sequence.state is SequenceState.SWAPPED:
             whole = len(sequence.host) == state.memory.pages(sequence.num_saved) > 0
             _hold(whole and sequence.host_start == 0, "not all that was saved is in host memory")
@@ -128,9 +135,8 @@ def _check_host(state: SchedulerState) -> None:
             goes_on = sequence.host_start == len(sequence.table)
             goes_on &= sequence.num_saved == (sequence.host_start + len(sequence.host)) * size
             _hold(goes_on, "host pages do not go on from those of the device")
-        names.update(sequence.host)
-    for page, refs in enumerate(host.refs):
-        _hold(refs == names[page], f"host page {page}: {refs} references, {names[page]} sequences")
+    names = [page for sequence in remaining for page in sequence.host]
+    _hold_counts(host.refs, names, "host page")
     free, cached = host.resting()
     unreferenced = [page for page, refs in enumerate(host.refs) if refs == 0]
     _hold(sorted(free + cached) == unreferenced, "host pages at rest are not those without owner")
@@ -140,40 +146,40 @@ def _check_host(state: SchedulerState) -> None:
     _hold(keyed == host.entries(), "a host page is found under a key that it has not")
     swapped = len(host.refs) - len(unreferenced)
     counts = (state.config.num_host_pages, len(free), swapped, len(cached))
-    _hold(host.counts == counts, f"host pages are counted as {host.counts}, not {counts}")
-    there = sum(each.state is SequenceState.SWAPPED for each in _open_sequences(state))
-    _hold(state.totals.swapped == there, f"{state.totals.swapped} counted as swapped, {there} are")
+    _hold(host.counts == counts, "host pages are miscounted")
+    there = sum(each.state is SequenceState.SWAPPED for each in remaining)
+    _hold(state.totals.swapped == there, "swapped sequences are miscounted")
 
 
 def _check_slots(state: SchedulerState) -> None:
     used = [sequence.slot for sequence in state.running]
     for sequence in state.running:
-        _hold(state.by_slot[sequence.slot] is sequence, f"slot {sequence.slot} is another's")
-        _hold(sequence.samples == (sequence.slot,), f"slot {sequence.slot} draws for another")
+        _hold(state.by_slot[sequence.slot] is sequence, "a slot is another's")
+        _hold(sequence.samples == (sequence.slot,), "a slot draws for another")
     _hold(sum(each is not None for each in state.by_slot) == len(used), "a slot is left taken")
     reserved = [slot for group in state.groups.values() for slot in group.reserved]
     everywhere = sorted(used + reserved + state.slots)
     _hold(everywhere == list(range(state.config.max_num_seqs)), "slots are lost or given twice")
 
 
-def _check_queues(state: SchedulerState) -> None:
+def _check_queues(state: SchedulerState, remaining: list[Sequence]) -> None:
     orders = [sequence.order for sequence in state.running]
     _hold(orders == sorted(orders), "what runs is out of order")
-    _hold(len(state.waiting) == len(list(state.waiting)), "what waits is miscounted")
-    if state.waiting:
-        first = min(state.waiting, key=lambda each: (each.priority, *_turn(each)))
-        claimant = min(state.waiting, key=lambda each: (each.asked, *_turn(each)))
-        _hold(next(iter(state.waiting)) is state.waiting.first is first, "another is the first")
+    waiting = list(state.waiting)
+    _hold(len(state.waiting) == len(waiting), "what waits is miscounted")
+    if waiting:
+        first = min(waiting, key=lambda each: (each.priority, *_turn(each)))
+        claimant = min(waiting, key=lambda each: (each.asked, *_turn(each)))
+        _hold(waiting[0] is state.waiting.first is first, "another is the first")
         _hold(state.waiting.claimant is claimant, "another may displace first")
     if not state.config.fair_share:
-        orders = [sequence.order for sequence in state.waiting]
+        orders = [sequence.order for sequence in waiting]
         _hold(orders == sorted(orders), "what waits is out of order")
-    for sequence in state.waiting:
+    for sequence in waiting:
         _hold(not sequence.table.pages, "a waiting sequence holds pages")
         _hold(sequence.slot == -1 and not sequence.joined, "a waiting sequence holds a slot")
-    queued = [id(sequence) for queue in (state.waiting, state.running) for sequence in queue]
-    expected = [id(sequence) for sequence in _open_sequences(state)]
-    _hold(sorted(queued) == sorted(expected), "a sequence is in no queue, or in two")
+    queued = sorted(map(id, [*waiting, *state.running]))
+    _hold(queued == sorted(map(id, remaining)), "a sequence is in no queue, or in two")
 
 
 def _turn(sequence: Sequence) -> tuple[int, int, Order]:
@@ -185,17 +191,20 @@ def _turn(sequence: Sequence) -> tuple[int, int, Order]:
 
 
 def _check_clients(state: SchedulerState) -> None:
-    requests = Counter(group.account for group in state.groups.values())
     if state.clients is None:
-        _hold(set(requests) <= {None}, "an account without turns")
+        accounts = [group.account for group in state.groups.values() if group.account is not None]
+        _hold(not accounts, "an account without turns")
         return
+    requests = Counter(group.account for group in state.groups.values())
     for account, count in requests.items():
         _hold(account is not None and account.requests == count, "a client's requests are lost")
-    accounts = state.clients.accounts()
-    _hold({*accounts.values()} == {*requests}, "an account of a client that has no request")
+    _hold(
+        {*state.clients.accounts().values()} == {*requests},
+        "an account of a client that has no request",
+    )
 
 
-def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:
+def _check_group(group: Group) -> None:
     sequences = group.remaining
     if group.forked:
         _hold(group.open == len(sequences), "choices that have not ended are miscounted")
@@ -207,21 +216,19 @@ def _check_group(state: SchedulerState, group: Group, in_flight: bool) -> None:
     _hold(group.decoding == decoding, "decoding is miscounted")
     held = {page for each in sequences for page in each.table.pages}
     _hold(group.book.pages == len(held), "the account's pages are not those held")
-    for sequence in sequences:
-        _hold(
-            sequence.order == sequence.order_now(), "a sequence is not where its priority puts it"
-        )
-        room = len(sequence.table) * state.config.page_size
-        if sequence.host:
-            room = max(room, sequence.num_saved)
-        _hold(sequence.num_computed <= room, "more is computed than its pages hold")
-        indexed = sequence.num_computed // state.config.page_size
-        if sequence.host:
-            indexed = len(sequence.table)  # the rest is not on the device yet
-        offered = sequence.num_indexed == indexed or not state.config.prefix_cache
-        offered |= in_flight and sequence.num_indexed < indexed
-        _hold(offered, "a full page was not offered to the index, or one that is not full")
-        _hold(sequence.missing >= 1, "nothing is left to compute")
-        _hold(sequence.num_tokens < group.max_tokens, "a sequence is over its limit")
-        most = state.memory.pages(sequence.num_tokens)
-        _hold(len(sequence.table) <= most, "a sequence holds pages beyond its tokens")
+
+
+def _check_sequence(state: SchedulerState, sequence: Sequence, in_flight: bool) -> None:
+    size, computed = state.config.page_size, sequence.num_computed
+    table, tokens = len(sequence.table.pages), len(sequence.tokens)
+    _hold(sequence.order == sequence.order_now(), "an order is not that of the priority")
+    room, indexed = table * size, computed // size
+    if sequence.host:  # the rest is not on the device yet
+        room, indexed = max(room, sequence.num_saved), table
+    _hold(computed <= room, "more is computed than its pages hold")
+    offered = sequence.num_indexed == indexed or not state.config.prefix_cache
+    offered |= in_flight and sequence.num_indexed < indexed
+    _hold(offered, "a full page was not offered to the index, or one that is not full")
+    _hold(computed < tokens, "nothing is left to compute")
+    _hold(tokens < sequence.group.max_tokens, "a sequence is over its limit")
+    _hold((table - 1) * size < tokens, "a sequence holds pages beyond its tokens")

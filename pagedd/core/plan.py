@@ -110,12 +110,6 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step has drawn, and copied.
-
-    ``sampled``: one entry for every slot named in the chunks' ``samples``, in that order.
-    ``copied``: pages whose copies, to host memory or back, have ended and took the runner's phase
-    ``swap``: of this plan or of earlier ones.
-    """
+    """One entry for every slot named in the chunks' ``samples``, in that order."""
 
     sampled: tuple[Sampled, ...]
-    copied: int = 0

@@ -63,8 +63,8 @@ def test_turns_are_by_tokens_not_by_requests() -> None:
         submit(world, "short", length=4, max_tokens=4)
     for _ in range(300):
         world.step()
-        assert abs(world.used["long"] - world.used["short"]) <= 40
-    assert world.used["short"] > 100
+        assert abs(world.umpire.used["long"] - world.umpire.used["short"]) <= 40
+    assert world.umpire.used["short"] > 100
 
 
 def test_to_idle_earns_nothing() -> None:
@@ -74,10 +74,10 @@ def test_to_idle_earns_nothing() -> None:
     for _ in range(100):
         world.step()
     late = [submit(world, "late") for _ in range(40)]
-    before = world.used["busy"]
+    before = world.umpire.used["busy"]
     for _ in range(100):
         world.step()
-    gained = world.used["busy"] - before
+    gained = world.umpire.used["busy"] - before
     assert gained >= 40
     assert sum(started(world, handle) for handle in late) <= 10
 
@@ -166,8 +166,8 @@ def test_a_prompt_found_in_the_cache_is_not_charged() -> None:
     for _ in range(3):
         world.step()
     assert started(world, other)
-    assert world.used["a"] == 18
-    assert world.used["b"] == 2
+    assert world.umpire.used["a"] == 18
+    assert world.umpire.used["b"] == 2
 
 
 def test_a_preemption_is_not_charged() -> None:
@@ -179,7 +179,7 @@ def test_a_preemption_is_not_charged() -> None:
     world.step()
     world.run()
     assert world.scheduler.stats().recomputed_tokens > 0
-    assert world.used == {"a": 28, "b": 28, "c": 28}
+    assert world.umpire.used == {"a": 28, "b": 28, "c": 28}
 
 
 class Waiter:

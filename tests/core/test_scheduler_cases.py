@@ -107,6 +107,30 @@ class TestB15Priority:
         world.run()
         assert world.scheduler.stats().preemptions_recompute == 0
 
+    @pytest.mark.parametrize("pages_each", [4, 7])
+    @pytest.mark.parametrize("mode", ["swap", "recompute"])
+    def test_five_equals_that_just_fit_never_preempt_each_other(
+        self, pages_each: int, mode: str
+    ) -> None:
+        world = World(
+            config(
+                num_pages=5 * pages_each,
+                max_num_seqs=5,
+                num_host_pages=10,
+                preemption_mode=mode,
+                prefix_cache=False,
+            )
+        )
+        for which in range(5):
+            length = 4 + which
+            # The last token that is drawn is not computed: it needs no page.
+            drawn = pages_each * 4 + 1 - length
+            world.submit(prompt(which, length), max_tokens=drawn, ignore_eos=True)
+        world.run()
+        assert not world.preempted
+        peaks = [story.pages_peak for story in world.stories.values()]
+        assert peaks == [pages_each] * 5
+
     def test_admission_is_by_priority_then_arrival(self) -> None:
         world = World(config(max_num_seqs=1))
         handles = [

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-
-import pytest
-
-from pagedd.core.ageing import MOST_URGENT
-from pagedd.core.events import (
-    Evicted,
-    Failed,
-    Finished,
-    Preempted,
-    Resumed,
-    StepEvents,
-    Token,
-    Waiting,
-)
+from pagedd.core.events import Evicted, Preempted, Resumed, StepEvents, Waiting
 from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
-from tests.core.symbolic import EOS, SymbolicRunner, run_alone
+from tests.core.story import Story
+from tests.core.symbolic import EOS, SymbolicRunner
+from tests.core.umpire import Umpire
 from tests.core.witness import Witness
 
 
@@ -45,35 +32,6 @@ def prompt(family: int, length: int) -> tuple[int, ...]:
     return tuple((family * 31 + i * 7) % 97 + 1 for i in range(length))
 
 
-@dataclass
-class Story:
-    """What was heard of one request."""
-
-    request: Request
-    submitted: float
-    asked: int = 0
-    priority: int = 0  # of now
-    waited: float = 0.0  # seconds in which nothing of it ran, since it asked for its priority
-    started: float | None = None
-    cached_tokens: int = 0
-    tokens: dict[int, list[Token]] = field(default_factory=dict)
-    away: set[int] = field(default_factory=set)  # choices preempted and not resumed
-    preemptions: int = 0
-    cancelled: bool = False
-    ended_choices: set[int] = field(default_factory=set)
-    finished: Finished | None = None
-    failed: Failed | None = None
-    page_seconds: float = 0.0
-    pages_peak: int = 0
-
-    @property
-    def over(self) -> bool:
-        return self.finished is not None or self.failed is not None
-
-    def drawn(self, index: int = 0) -> tuple[int, ...]:
-        return tuple(token.token for token in self.tokens.get(index, ()))
-
-
 class World:
     """Runs histories; after each change it audits, after each event it checks the story."""
 
@@ -83,6 +41,7 @@ class World:
         self.runner = SymbolicRunner(settings)
         self.witness = Witness(self.scheduler, self.runner)
         self.stories: dict[int, Story] = {}
+        self.umpire = Umpire(self.scheduler, self.stories)
         self.now = 100.0
         self.steps = 0
         self.plans: list[StepPlan] = []
@@ -90,9 +49,6 @@ class World:
         self.resumed: list[Resumed] = []
         self.evicted: list[Evicted] = []
         self.waiting: list[Waiting] = []
-        # Tokens of each client, counted by what is heard: all, and on its counter.
-        self.used: Counter[str] = Counter()
-        self.counters: dict[str, int] = {}
         self._audit = audit
 
     def submit(
@@ -108,10 +64,10 @@ class World:
         sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
         tokens = tuple(prompt)  # type: ignore[arg-type]
         request = Request(handle, tokens, sampling, priority, salt, client)
-        self.stories[handle] = Story(request, self.now, priority, priority)
+        self.stories[handle] = Story(request, self.now, self.config, priority, priority)
         self.scheduler.submit(request, self.now)
-        self._open_account(handle)
-        self._observe()
+        self.umpire.enter(handle)
+        self._observe(audit=False)
         return handle
 
     def cancel(self, handle: int) -> None:
@@ -137,22 +93,24 @@ class World:
             assert not self.scheduler._state.events.reprioritized
         self._observe()
 
+    def explain(self, handle: int) -> None:
+        self.scheduler.explain(handle, 0, self.now)
+
+    def wait(self, seconds: float) -> None:
+        """Time goes by."""
+        self._pass(seconds)
+
     def step(self, *meanwhile: tuple[object, ...]) -> StepPlan | None:
         """One plan, executed and committed; ``meanwhile`` are commands while it runs."""
         self._pass(0.001)
-        state = self.scheduler._state
         self.witness.before()
+        self.umpire.before()
         plan = self.scheduler.plan(self.now)
-        queued = [each for queue in (state.waiting, state.running) for each in queue]
-        head = min(queued, key=lambda each: each.order, default=None)
-        for preempted in state.events.preempted:
-            assert state.running.last.priority <= preempted.priority, "a less urgent one stayed"
-            assert head is not None
-            assert (preempted.handle, preempted.choice) != (head.handle, head.index)
         if plan is not None:
-            self.witness.after(plan, state.events)
+            self.witness.after(plan, self.scheduler._state.events)
+            self.umpire.after(plan)
         self._observe()
-        self._check_priorities()
+        self.umpire.check_priorities()
         if plan is None:
             assert self.scheduler.idle
             for method, *arguments in meanwhile:
@@ -215,124 +173,38 @@ class World:
                 story.waited += seconds
         self.now += seconds
 
-    def _observe(self) -> None:
-        if self._audit:
+    def _observe(self, *, audit: bool = True) -> None:
+        if self._audit and audit:
             self.scheduler.audit()
         events = self.scheduler.take_events()
         if events:
             self._check(events)
         if self.config.fair_share:
-            self._check_accounts()
+            self.umpire.check_accounts()
 
     def _check(self, events: StepEvents) -> None:
+        stories, now = self.stories, self.now
         for change in events.reprioritized:
-            story = self.stories[change.handle]
-            assert not story.over
-            assert change.before == story.priority
-            story.priority = change.priority
-            assert not change.aged or change.priority < change.before
+            stories[change.handle].reprioritize(change)
         for accepted in events.accepted:
-            assert not self.stories[accepted.handle].over
+            assert not stories[accepted.handle].over
         for started in events.started:
-            story = self.stories[started.handle]
-            assert story.started is None
-            assert not story.over
-            story.started = self.now
-            story.cached_tokens = started.cached_tokens
-            assert started.cached_tokens < len(story.request.prompt)
-            self._charge(story, len(story.request.prompt) - started.cached_tokens)
-            assert started.queued_ms == pytest.approx(1e3 * (self.now - story.submitted))
+            story = stories[started.handle]
+            story.start(started, now)
+            uncached = len(story.request.prompt) - started.cached_tokens
+            self.umpire.charge(story.request.client, uncached)
+        for preempted in events.preempted:
+            stories[preempted.handle].preempt(preempted)
+        for resumed in events.resumed:
+            stories[resumed.handle].resume(resumed)
+        for token in events.tokens:
+            stories[token.handle].draw(token)
+            self.umpire.charge(stories[token.handle].request.client, 1)
+        for finished in events.finished:
+            stories[finished.handle].finish(finished, now)
+        for failed in events.failed:
+            stories[failed.handle].fail(failed)
         self.preempted += events.preempted
         self.resumed += events.resumed
         self.evicted += events.evicted
         self.waiting += events.waiting
-        for preempted in events.preempted:
-            story = self.stories[preempted.handle]
-            assert story.started is not None
-            assert preempted.choice not in story.away
-            story.away.add(preempted.choice)
-            story.preemptions += 1
-        for resumed in events.resumed:
-            self.stories[resumed.handle].away.remove(resumed.choice)
-        for token in events.tokens:
-            self._check_token(token)
-        for finished in events.finished:
-            self._check_finished(finished)
-        for failed in events.failed:
-            story = self.stories[failed.handle]
-            assert not story.over
-            story.failed = failed
-
-    def _open_account(self, handle: int) -> None:
-        """A client that comes starts with what the least has used; to go gains nothing."""
-        group = self.scheduler._state.groups.get(handle)
-        client = self.stories[handle].request.client
-        if group is not None and group.account is not None and group.account.requests == 1:
-            assert self.scheduler._state.clients is not None
-            accounts = self.scheduler._state.clients.accounts()
-            others = [each.used for name, each in accounts.items() if name != client]
-            least = max(min(others), self.counters.get(client, 0)) if others else 0
-            assert group.account.used == least
-            self.counters[client] = least
-
-    def _charge(self, story: Story, tokens: int) -> None:
-        self.used[story.request.client] += tokens
-        if self.config.fair_share:
-            self.counters[story.request.client] += tokens
-
-    def _check_accounts(self) -> None:
-        groups = self.scheduler._state.groups.values()
-        if not groups:
-            self.counters.clear()
-        early = {each.account for each in groups if each.charged and not each.started}
-        for group in groups:
-            if group.account is not None and group.account not in early:
-                assert group.account.used == self.counters[group.request.client]
-
-    def _check_priorities(self) -> None:
-        """Each is as urgent as it was asked to be, less what it has gained by waiting."""
-        aging = self.config.priority_aging
-        for handle, group in self.scheduler._state.groups.items():
-            story = self.stories[handle]
-            assert story.priority == group.priority
-            levels = story.asked - story.priority
-            if aging is None:
-                assert levels == 0
-            elif story.priority > MOST_URGENT:
-                assert levels * aging <= story.waited + 1e-6
-                assert (levels + 1) * aging >= story.waited - 1e-6
-
-    def _check_token(self, token: Token) -> None:
-        story = self.stories[token.handle]
-        assert story.started is not None
-        assert not story.over
-        assert token.choice not in story.away
-        assert not story.cancelled, "a token after the cancel"
-        assert token.choice not in story.ended_choices, "a token after the choice was ended"
-        drawn = story.tokens.setdefault(token.choice, [])
-        assert not drawn or drawn[-1].finish is None, "a token after the last one"
-        drawn.append(token)
-        self._charge(story, 1)
-        alone = run_alone(story.request, token.choice, self.config)
-        assert token.token == alone.tokens[len(drawn) - 1]
-        last = len(drawn) == len(alone.tokens)
-        expected = (alone.finish, alone.stop) if last else (None, None)
-        assert (token.finish, token.stop) == expected
-
-    def _check_finished(self, finished: Finished) -> None:
-        story = self.stories[finished.handle]
-        assert not story.over
-        story.finished = finished
-        assert finished.cancelled == story.cancelled
-        assert finished.cached_tokens == story.cached_tokens
-        ledger = finished.ledger
-        life = ledger.queued_ms + ledger.prefill_ms + ledger.decode_ms + ledger.preempted_ms
-        assert life == pytest.approx(1e3 * (self.now - story.submitted))
-        if story.started is not None:
-            assert ledger.queued_ms == pytest.approx(1e3 * (story.started - story.submitted))
-        assert ledger.preemptions == story.preemptions
-        assert ledger.page_seconds == pytest.approx(story.page_seconds)
-        assert ledger.pages_peak == story.pages_peak
-        if not story.cancelled:
-            for index in set(range(story.request.params.n)) - story.ended_choices:
-                assert story.tokens[index][-1].finish is not None
