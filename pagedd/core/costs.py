@@ -61,20 +61,20 @@ class Costs:
         self._unmeasured = {"swap": 0.0, "recompute": 0.0}
         self._stale: set[str] = set()  # ways that are tried for that
 
-    def learn(self, plan: StepPlan, phases: Mapping[str, float]) -> None:
-        """What the runner measured in seconds: ``execute``, ``sample`` and perhaps ``swap``.
+    def learn(self, plan: StepPlan, phases: Mapping[str, float], copied: int = 0) -> None:
+        """What the runner measured in seconds: ``execute``, ``sample`` and perhaps ``swap``, which
+        ``copied`` pages took.
 
         A step teaches the cost of a prefill when at least half of its tokens belong to one, and
         that of decoding when all do, and both only when it drew a token: on a GPU nothing else
-        waits for the device, so the time of other steps is not that of their work. Where ``swap``
-        is missing, nothing was measured.
+        waits for the device, so the time of other steps is not that of their work.
         """
         if "execute" in phases and any(chunk.samples for chunk in plan.chunks):
             self._learn_step(plan, phases)
-        moved = (len(plan.swap_out) + len(plan.swap_in)) * self._page_bytes
-        if "swap" in phases and moved:
+        size = copied * self._page_bytes
+        if "swap" in phases and size:
             weight = self._measured("swap")
-            self.byte_seconds = _average(self.byte_seconds, phases["swap"] / moved, weight)
+            self.byte_seconds = _average(self.byte_seconds, phases["swap"] / size, weight)
 
     def _learn_step(self, plan: StepPlan, phases: Mapping[str, float]) -> None:
         longer = sum(chunk.length for chunk in plan.chunks if chunk.length > 1)

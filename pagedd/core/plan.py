@@ -110,6 +110,12 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One entry for every slot named in the chunks' ``samples``, in that order."""
+    """What a step has drawn, and copied.
+
+    ``sampled``: one entry for every slot named in the chunks' ``samples``, in that order.
+    ``copied``: pages whose copies, to host memory or back, have ended and took the runner's phase
+    ``swap``: of this plan or of earlier ones.
+    """
 
     sampled: tuple[Sampled, ...]
+    copied: int = 0

@@ -128,7 +128,7 @@ class Scheduler:
         state.now = now
         self._in_flight = None
         if phases is not None:
-            state.costs.learn(plan, phases)
+            state.costs.learn(plan, phases, result.copied)
         advance(state, plan.chunks)
         deferred, self._deferred = self._deferred, []
         for handle, index in deferred:

@@ -6,6 +6,7 @@ are views of the staging buffers and are valid until the next :meth:`Batch.build
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,14 @@ class Batch:
         self.tokens[slots, self.num_tokens[slots]] = tokens
         self.num_tokens[slots] += 1
 
+    def pages_read(self, chunks: Iterable[Chunk]) -> set[int]:
+        """See ``swap.PageTables``."""
+        return self._pages_of((slot, 0, start + length) for slot, start, length, _ in chunks)
+
+    def pages_written(self, chunks: Iterable[Chunk]) -> set[int]:
+        """See ``swap.PageTables``."""
+        return self._pages_of((slot, start, start + length) for slot, start, length, _ in chunks)
+
     def build(self, chunks: tuple[Chunk, ...]) -> ModelInputs:
         """The tensors of a step from its chunks (single-token chunks first)."""
         num_seqs = len(chunks)
@@ -110,6 +119,14 @@ class Batch:
         return ModelInputs(
             place(self._token_ids[:num_tokens]), place(self._prompt_lens[:num_seqs]), paged
         )
+
+    def _pages_of(self, spans: Iterable[tuple[int, int, int]]) -> set[int]:
+        """The pages of the positions begin ≤ p < end, for each (slot, begin, end)."""
+        pages: set[int] = set()
+        for slot, begin, end in spans:
+            last = -(-end // self.page_size)
+            pages.update(self.pages[slot, begin // self.page_size : last].tolist())
+        return pages
 
     def _place(self, tensor: Tensor) -> Tensor:
         return tensor if self.device.type == "cpu" else tensor.to(self.device)

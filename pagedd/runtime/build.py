@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 import torch
+from torch import Tensor
 
 from pagedd.core.plan import Chunk, Join, StepPlan
 from pagedd.core.request import SamplingParams
@@ -15,11 +16,17 @@ from pagedd.engine.messages import EngineConfig
 from pagedd.errors import UsageError
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch
+from pagedd.runtime.cuda_streams import CudaStreams, page_copier
+from pagedd.runtime.deferred_swap import DeferredSwap
 from pagedd.runtime.host_cache import HostCache
+from pagedd.runtime.host_memory import map_zeros
 from pagedd.runtime.runner import Runner
 from pagedd.runtime.sampler import Draws, Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
+from pagedd.runtime.stream_swap import StreamSwap
+from pagedd.runtime.swap import Swap
 from pagedd.runtime.threads import share_cores
+from pagedd_kernels.backend import Backend
 
 GIB = 1024**3
 # The CPU shares its memory with everything else a person runs: a quarter of what is free, and no
@@ -30,6 +37,8 @@ CPU_KV_LIMIT = 4 * GIB
 SWAP_LIMIT = GIB
 SWAP_SHARE = 0.25
 SWAP_POOLS = 4
+# Swap space on the CPU that is ready before it is used: for the longest sequence, but no more than
+SWAP_RESERVE = GIB // 4
 PAGE_SIZE = {"cpu": 32, "cuda": 16}
 # On the CPU a step of 256 rows takes as long as three steps of 32: running streams barely notice.
 BATCHED_TOKENS = {"cpu": 256, "cuda": 8192}
@@ -176,8 +185,13 @@ def _notes(
 def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Runner:
     spec, device = loaded.spec, loaded.device
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
-    cache = torch.zeros(dims, dtype=spec.dtype, device=device)
-    host_cache = HostCache(cache, shape.num_host_pages, loaded.backend)
+    if device.type == "cpu":
+        cache = map_zeros(dims, spec.dtype)
+    else:
+        cache = torch.zeros(dims, dtype=spec.dtype, device=device)
+    longest = -(-shape.max_model_len // shape.page_size)
+    reserve = min(longest, SWAP_RESERVE // shape.page_bytes)
+    host_cache = HostCache(cache, shape.num_host_pages, reserve)
     batch = Batch(
         max_num_seqs=shape.max_num_seqs,
         max_tokens=shape.max_num_batched_tokens,
@@ -193,7 +207,14 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
     )
     backend = loaded.backend
     draws: Draws = backend if isinstance(backend, Draws) else TorchDraws()
-    return Runner(loaded, cache, host_cache, batch, Sampler(rows, draws))
+    swap = _swap(loaded.backend, cache, host_cache.pages)
+    return Runner(loaded, cache, host_cache, swap, batch, Sampler(rows, draws))
+
+
+def _swap(backend: Backend, cache: Tensor, host: Tensor) -> Swap:
+    if not cache.is_cuda:
+        return DeferredSwap(cache, host, backend)
+    return StreamSwap(CudaStreams(cache, host), page_copier(backend.page_copy, cache))
 
 
 def _warm_up(runner: Runner, shape: EngineShape) -> None:

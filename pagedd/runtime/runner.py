@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagedd.core.plan import Chunk, StepPlan, StepResult
+from pagedd.core.plan import Chunk, Sampled, StepPlan, StepResult
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.sampler import Sampler
+from pagedd.runtime.swap import Swap
 
 
 class Runner:
@@ -20,7 +21,7 @@ class Runner:
 
     ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype.
     ``phases`` holds the seconds that the last step spent in build, execute and sample, and in swap
-    when it copied pages to host memory or back.
+    those of the copies to host memory or back that ended in it.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Runner:
         loaded: LoadedModel,
         cache: Tensor,
         host_cache: HostCache,
+        swap: Swap,
         batch: Batch,
         sampler: Sampler,
     ) -> None:
@@ -35,39 +37,39 @@ class Runner:
         self.backend = loaded.backend
         self.cache = cache
         self.host_cache = host_cache
+        self.swap = swap
         self.batch = batch
         self.sampler = sampler
         self.phases: dict[str, float] = {}
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
-        """Swap, copy, leave, join, grow, compute, sample: in the order of the plan's fields."""
-        self._copy(plan)
-        result = self._compute(plan)
-        swapped = self.host_cache.take_seconds()
-        if swapped is not None:
-            self.phases["swap"] = swapped
-        return result
+        """Leave, join, grow; swap and copy; compute, sample.
 
-    def _copy(self, plan: StepPlan) -> None:
-        if plan.swap_out:
-            self.host_cache.swap_out(plan.swap_out)
-        if plan.copies:
-            pairs = torch.tensor(plan.copies, dtype=torch.int64, device=self.cache.device)
-            self.backend.page_copy(self.cache, self.cache, pairs)
-        if plan.swap_in:
-            self.host_cache.swap_in(plan.swap_in)
-
-    def _compute(self, plan: StepPlan) -> StepResult:
+        The moves need to know which pages the chunks will touch; to rows of the batch it makes no
+        difference that those come first.
+        """
         began = perf_counter()
         self._rearrange(plan)
+        rearranged = perf_counter()
+        self.host_cache.use(plan.swap_out)
+        self.swap.move(plan, self.batch)
+        sampled = self._compute(plan)
+        self.phases["build"] += rearranged - began
+        copied = self.swap.take_copied()
+        if copied.pages:
+            self.phases["swap"] = copied.seconds
+        return StepResult(sampled, copied.pages)
+
+    def _compute(self, plan: StepPlan) -> tuple[Sampled, ...]:
+        began = perf_counter()
         inputs = self.batch.build(plan.chunks)
         built = perf_counter()
         hidden = self.model.forward(inputs.token_ids, inputs.paged, self.cache, inputs.prompt_lens)
         slots, rows = _sampled_rows(plan.chunks)
         if not slots:
             self.phases = {"build": built - began, "execute": perf_counter() - built, "sample": 0.0}
-            return StepResult(())
+            return ()
         logits = self.model.logits(_select(hidden, rows))
         executed = perf_counter()
         counts = self.batch.num_tokens[slots]
@@ -79,7 +81,7 @@ class Runner:
             "execute": executed - built,
             "sample": perf_counter() - executed,
         }
-        return StepResult(tuple(sampled))
+        return tuple(sampled)
 
     def _rearrange(self, plan: StepPlan) -> None:
         for slot in plan.leave:

@@ -84,9 +84,8 @@ class SymbolicRunner:
             self._read(chunk)
         self._write(plan.chunks)
         self._move(late, self.host, self.cells)
-        return StepResult(
-            tuple(self._draw(slot, chunk) for chunk in plan.chunks for slot in chunk.samples)
-        )
+        drawn = tuple(self._draw(slot, chunk) for chunk in plan.chunks for slot in chunk.samples)
+        return StepResult(drawn, copied=len(plan.swap_out) + len(plan.swap_in))
 
     def _row(self, slot: int) -> Row:
         row = self.rows[slot]

@@ -14,18 +14,17 @@ from pagedd.core.costs import (
     Costs,
 )
 from pagedd.core.memory import Memory
-from pagedd.core.plan import Chunk, Copy, StepPlan
+from pagedd.core.plan import Chunk, StepPlan
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.sequence import Group, Sequence
 
 PAGE_BYTES = 1000
 
 
-def step(*lengths: int, draws: bool = True, moved: int = 0) -> StepPlan:
-    """A plan of chunks of these lengths that copies so many pages out."""
+def step(*lengths: int, draws: bool = True) -> StepPlan:
+    """A plan of chunks of these lengths."""
     chunks = tuple(Chunk(slot, 0, n, (slot,) if draws else ()) for slot, n in enumerate(lengths))
-    copies = tuple(Copy(page, page) for page in range(moved))
-    return StepPlan(0, copies, (), (), (), (), (), chunks)
+    return StepPlan(0, (), (), (), (), (), (), chunks)
 
 
 class Bench:
@@ -73,7 +72,7 @@ def test_a_step_that_says_nothing_teaches_nothing() -> None:
     costs.learn(step(1, draws=False), {"execute": 50.0})
     costs.learn(step(1, 1, 1, 2), {"execute": 50.0})
     costs.learn(step(1), {"swap": 50.0})
-    costs.learn(step(1, moved=3), {})
+    costs.learn(step(1), {}, copied=3)
     assert costs.token_seconds == PRIOR_TOKEN_SECONDS
     assert costs.byte_seconds == PRIOR_BYTE_SECONDS
     assert costs.step_seconds == PRIOR_STEP_SECONDS
@@ -82,13 +81,13 @@ def test_a_step_that_says_nothing_teaches_nothing() -> None:
 def test_copies_teach_what_a_byte_costs() -> None:
     costs = Bench().costs
     for _ in range(60):
-        costs.learn(step(1, moved=3), {"swap": 0.006})
+        costs.learn(step(1), {"swap": 0.006}, copied=3)
     assert costs.byte_seconds == pytest.approx(2e-6)
 
 
 def test_one_slow_measurement_moves_an_average_only_so_far() -> None:
     costs = Bench().costs
-    costs.learn(step(1, moved=1), {"swap": 50.0})
+    costs.learn(step(1), {"swap": 50.0}, copied=1)
     costs.learn(step(100), {"execute": 1e4, "sample": 0.0})
     costs.learn(step(1), {"execute": 50.0, "sample": 0.0})
     most = 1 + WEIGHT * (MOST - 1)
@@ -160,7 +159,7 @@ class History(Bench):
         mode = self.costs.choose(self.sequence).mode
         if mode == "swap":
             seconds = 6 * PAGE_BYTES * self.byte_truth * slower
-            self.costs.learn(step(1, moved=6), {"swap": seconds})
+            self.costs.learn(step(1), {"swap": seconds}, copied=6)
         self.costs.learn(step(11), {"execute": 11 * self.token_truth, "sample": 0.0})
         return mode
 
@@ -212,4 +211,4 @@ def test_what_others_measure_makes_a_trial_needless() -> None:
     history = History(2.0)
     for _ in range(100):
         assert history.preempt() == "recompute"
-        history.costs.learn(step(1, moved=1), {"swap": PAGE_BYTES * history.byte_truth})
+        history.costs.learn(step(1), {"swap": PAGE_BYTES * history.byte_truth}, copied=1)

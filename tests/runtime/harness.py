@@ -127,8 +127,8 @@ class Bench:
         plan = self.scheduler.plan(self.now)
         assert plan is not None
         result = self.runner.execute(plan)
-        moved = len(plan.swap_out) + len(plan.swap_in)
-        phases = {"execute": plan.num_tokens * TOKEN_SECONDS, "swap": moved * self.page_seconds}
+        swap = result.copied * self.page_seconds
+        phases = {"execute": plan.num_tokens * TOKEN_SECONDS, "swap": swap}
         self.scheduler.commit(plan, result, self.now, phases)
         self.scheduler.audit()
         events = self.scheduler.take_events()
