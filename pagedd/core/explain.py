@@ -167,15 +167,18 @@ def _state(sequence: Sequence) -> SequenceState:
 def _taken(state: SchedulerState, in_flight: StepPlan | None) -> _Taken:
     if in_flight is not None:
         return _Taken(in_flight.num_tokens, 0)  # it has its pages
-    memory, growth = state.memory, 0
+    memory, config = state.memory, state.config
+    rows = growth = 0
     copied: Counter[int] = Counter()  # how many write to a page that is not theirs alone
-    decodes, prefills = share(list(state.running), state.config.max_num_batched_tokens)
+    decodes, prefills = share(list(state.running), config.max_num_batched_tokens)
     for sequence, length in [*((each, 1) for each in decodes), *prefills]:
         upto = sequence.num_computed + length
-        new = memory.pages(upto) - len(sequence.table)
+        new = max(memory.pages(upto) - len(sequence.table), 0)
         if memory.needed(sequence, upto) > new:
             copied[sequence.table.pages[sequence.num_computed // memory.page_size]] += 1
         growth += new
+        if not (sequence.host and config.swap_in_ahead):  # or else its pages come first
+            rows += length
     # The last one that names such a page keeps it.
     growth += sum(min(times, memory.pool.refs[page] - 1) for page, times in copied.items())
-    return _Taken(sum(each.missing for each in state.running), growth)
+    return _Taken(rows, growth)

@@ -76,14 +76,15 @@ def displaces(state: SchedulerState, sequence: Sequence, budget: int) -> list[in
 def _headroom(state: SchedulerState, sequence: Sequence) -> int:
     """Pages to leave free after the admission, so that what runs can go on for a while.
 
-    A sequence that was preempted waits until each running one could take another page; it would
-    have to go again at once otherwise. What runs alone needs to leave nothing.
+    A sequence that was preempted waits until each running one, and each that is to fork from one,
+    could take another page; it would have to go again at once otherwise. What runs alone needs to
+    leave nothing.
     """
     if not state.running:
         return 0
     pages = ceil(state.config.watermark * state.config.num_pages)
     if sequence.has_begun:
-        return max(pages, len(state.running))
+        return max(pages, state.config.max_num_seqs - len(state.slots))
     if not sequence.group.forked and sequence.num_tokens % state.config.page_size:
         pages += sequence.slots_needed - 1  # copies of the last page when it forks
     return pages

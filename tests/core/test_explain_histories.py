@@ -24,12 +24,18 @@ HISTORIES = settings(
 
 
 def starts_next(world: World, mine: Waiting) -> bool:
-    """Step; whether the sequence got a slot with that."""
-    group = world.scheduler._state.groups[mine.handle]
+    """Step; whether the sequence got a slot with that.
+
+    What displaces others can be short of a page even so, when choices of one request have to part
+    with one that they share: then it goes before anybody heard of it, and comes in the next step.
+    """
+    state, heard = world.scheduler._state, len(world.preempted)
+    group = state.groups[mine.handle]
     sequence = next(each for each in group.sequences if each.index == mine.choice)
-    seen: list[bool] = []
+    put_backs, seen = state.put_backs, [False]
     world.step((lambda: seen.append(sequence.slot >= 0),))
-    return seen[0]
+    unheard = state.put_backs - put_backs > len(world.preempted) - heard
+    return seen[-1] or (mine.limit == "turn" and unheard)
 
 
 def timeless(limits: bytes, mode: bytes) -> World:
@@ -265,7 +271,9 @@ def test_waiting_is_news_only_when_it_changes() -> None:
                 new, events = stays_behind(world)
                 for event in events:
                     seen[event.limit] += 1
-                    assert event == new
+                    assert event[:-2] == new[:-2]
+                    # With copies ahead, what has to wait for none may fork after that.
+                    assert event == new or world.config.swap_in_ahead
                     assert old is None or event[:3] != old[:3], "that is known"
                 old = new
         finish(world)
