@@ -67,6 +67,19 @@ def test_every_request_gives_way_again_and_again(
     assert set(modes) == ({"swap", "recompute"} if mode == "auto" else {mode})
 
 
+@pytest.mark.parametrize("num_host_pages", [96, 20])
+@pytest.mark.parametrize("mode", ["swap", "auto"])
+def test_what_both_memories_remember_is_right(crowd: Crowd, mode: str, num_host_pages: int) -> None:
+    """B12: again and again in one pool, so that what was evicted or swapped is found again."""
+    bench = crowd.tight(preemption_mode=mode, num_host_pages=num_host_pages, page_seconds=EVEN)
+    for turn in range(6):
+        crowd.serve(bench, order=crowd.order(turn), apart=turn % 3)
+    stats = bench.scheduler.stats()
+    assert stats.host_hits > 0
+    assert stats.spilled_pages > 0
+    assert bench.preemptions >= 10
+
+
 @pytest.mark.parametrize(("page_seconds", "mode"), [(EVEN / 20, "swap"), (EVEN * 20, "recompute")])
 def test_auto_learns_which_way_is_quicker(crowd: Crowd, page_seconds: float, mode: str) -> None:
     bench = crowd.tight(preemption_mode="auto", page_seconds=page_seconds)
