@@ -26,7 +26,7 @@ LOAD: list[tuple[int, int, dict[str, Any]]] = [
     (5, 35, {"seed": 12, "top_p": 0.8, "presence_penalty": 0.5}),
     # wants to end with every token, and may with the 25th
     (2, 40, {"temperature": 0.0, "min_tokens": 25, "logit_bias": {EOS: 100.0}}),
-    (8, 26, {"seed": 13, "n": 2}),
+    (10, 24, {"seed": 13, "n": 2}),
     (12, 22, {"temperature": 0.0, "logprobs": 2}),
     (11, 28, {"seed": 14, "temperature": 1.5, "logprobs": 3}),
     (14, 25, {"temperature": 0.0, "presence_penalty": -1.0, "frequency_penalty": 0.4}),

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pagedd.core.policies import POLICIES
-from pagedd.core.request import SamplingParams
+from pagedd.core.request import Request, SamplingParams
 from tests.runtime.crowd import NUM_PAGES, PAGE_SIZE, PAGES_NEEDED, Crowd
 from tests.runtime.harness import TOKEN_SECONDS, Asked, Bench
 from tests.tiny.models import build
@@ -56,6 +56,7 @@ def test_every_request_gives_way_again_and_again(
                 prefix_cache=prefix_cache,
                 max_num_batched_tokens=budget,
                 page_seconds=0.8 * EVEN,
+                lazy=which % 2 == 0,
             )
             order = crowd.order(3 * turn + which)
             crowd.serve(bench, order=order, apart=apart, priorities=rise(order) if apart else None)
@@ -68,16 +69,42 @@ def test_every_request_gives_way_again_and_again(
 
 
 @pytest.mark.parametrize("num_host_pages", [96, 20])
-@pytest.mark.parametrize("mode", ["swap", "auto"])
-def test_what_both_memories_remember_is_right(crowd: Crowd, mode: str, num_host_pages: int) -> None:
+@pytest.mark.parametrize(("mode", "lazy"), [("swap", True), ("swap", False), ("auto", True)])
+def test_what_both_memories_remember_is_right(
+    crowd: Crowd, mode: str, lazy: bool, num_host_pages: int
+) -> None:
     """B12: again and again in one pool, so that what was evicted or swapped is found again."""
-    bench = crowd.tight(preemption_mode=mode, num_host_pages=num_host_pages, page_seconds=EVEN)
+    bench = crowd.tight(
+        preemption_mode=mode, num_host_pages=num_host_pages, page_seconds=EVEN, lazy=lazy
+    )
     for turn in range(6):
         crowd.serve(bench, order=crowd.order(turn), apart=turn % 3)
     stats = bench.scheduler.stats()
     assert stats.host_hits > 0
     assert stats.spilled_pages > 0
     assert bench.preemptions >= 10
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("mode", ["swap", "recompute"])
+def test_who_is_back_before_its_copy_is_complete(
+    crowd: Crowd, mode: str, prefix_cache: bool
+) -> None:
+    """Slots are short for one step, and pages are not: all go, and are back at once."""
+    bench = crowd.tight(num_pages=120, preemption_mode=mode, prefix_cache=prefix_cache, lazy=True)
+    slots = bench.shape.max_num_seqs
+    params = SamplingParams(max_tokens=1, temperature=0.0)
+
+    def sprint(step: int) -> None:
+        if step % 8 == 7:
+            for which in range(slots):
+                request = Request(1000 + step * slots + which, (which,), params, priority=-1)
+                bench.scheduler.submit(request, bench.now)
+
+    crowd.serve(bench, before_step=sprint)
+    times = bench.preemptions_of(0, len(crowd.requests))
+    assert min(times.values()) >= 2
+    assert {each.lack for each in bench.preempted} == {"slots"}
 
 
 @pytest.mark.parametrize(("page_seconds", "mode"), [(EVEN / 20, "swap"), (EVEN * 20, "recompute")])
