@@ -20,6 +20,7 @@ def check_state(state: SchedulerState, in_flight: bool = False) -> None:
     """
     remaining = [sequence for group in state.groups.values() for sequence in group.remaining]
     _check_references(state, remaining)
+    _check_held(state, remaining)
     _check_pool(state)
     _hold(state.memory.tier.settled, "pages were evicted, or are to be copied out, for no plan")
     _check_index(state)
@@ -98,6 +99,14 @@ def _check_references(state: SchedulerState, remaining: list[Sequence]) -> None:
         _hold(len(set(pages)) == len(pages), "a table names a page twice")
     names = [page for sequence in remaining for page in sequence.table.pages]
     _hold_counts(state.memory.pool.refs, names, "page")
+
+
+def _check_held(state: SchedulerState, remaining: list[Sequence]) -> None:
+    fill = state.memory.fill
+    unused = sum(map(fill.unused_of, remaining))
+    _hold(fill.unused == unused, "token slots that hold no token are miscounted")
+    most = max((group.book.pages for group in state.groups.values()), default=0)
+    _hold(fill.most_pages(state.running) == most, "another request holds most pages")
 
 
 def _check_pool(state: SchedulerState) -> None:

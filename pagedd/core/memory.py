@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pagedd.core.events import Evicted
+from pagedd.core.fill import Fill
 from pagedd.core.page_table import pages_for
 from pagedd.core.pages import PagePool, PageState
 from pagedd.core.plan import Copy
@@ -50,6 +51,7 @@ class Memory:
         self._read: list[int] = []  # host pages that the plan in the making copies back
         self._arriving: list[Sequence] = []  # what gets such copies, up to the commit
         self._grown: list[Group] = []  # requests that got pages since the last settle()
+        self.fill = Fill(page_size)
 
     def pages(self, num_tokens: int) -> int:
         """Pages that hold ``num_tokens`` tokens."""
@@ -109,6 +111,7 @@ class Memory:
         (logical, page) of every new entry of the table.
         """
         changes: list[tuple[int, int]] = []
+        unused = self.fill.unused_of(sequence)
         table, book = sequence.table, sequence.group.book
         if self._writes_shared(sequence):
             page = self._take()
@@ -128,6 +131,7 @@ class Memory:
             swap_in += self._copies_in(sequence, len(table) - len(changes))
         if changes:
             self._grown.append(sequence.group)
+            self.fill.unused += self.fill.unused_of(sequence) - unused
         return changes
 
     def fork(self, parent: Sequence, child: Sequence, now: float) -> None:
@@ -136,6 +140,7 @@ class Memory:
             self.pool.retain(page)
             child.table.append(page)
             child.group.book.hold(page, now)
+        self.fill.unused += self.fill.unused_of(parent)
 
     def register(self, sequence: Sequence) -> None:
         """Offer the pages that ``num_computed`` has filled to the index. Only at commit."""
@@ -151,6 +156,7 @@ class Memory:
 
     def release(self, sequence: Sequence, now: float, *, dropped: bool = False) -> None:
         """Give all pages of ``sequence`` back; ``dropped``: to compute them again some time."""
+        self.fill.release(sequence)
         for page in sequence.table.clear():
             self.pool.release(page)
             if dropped and self.pool.state(page) is PageState.CACHED:
@@ -223,7 +229,7 @@ class Memory:
             self.host.release(page)
         self._read.clear()
         for group in self._grown:
-            group.book.peak()
+            self.fill.grew(group)
         self._grown.clear()
         return self.tier.settle()
 
@@ -289,6 +295,5 @@ class Memory:
     def _salt(self, sequence: Sequence) -> bytes:
         """What the keys of a sequence's pages depend on besides its tokens."""
         request, limit = sequence.group.request, self._longest_free_prompt
-        if limit is None or len(request.prompt) <= limit:
-            return bytes(8) + request.salt
-        return len(request.prompt).to_bytes(8, "little") + request.salt
+        free = limit is None or len(request.prompt) <= limit
+        return (0 if free else len(request.prompt)).to_bytes(8, "little") + request.salt

@@ -14,12 +14,13 @@ from pagedd.errors import InvalidLogits
 def advance(state: SchedulerState, chunks: Iterable[Chunk]) -> None:
     """The chunks are in the cache now: count them, and let the index find what became full."""
     state.memory.arrive()
-    page_size = state.config.page_size
+    page_size, computed = state.config.page_size, 0
     for slot, start, length, samples in chunks:
         sequence = state.by_slot[slot]
         assert sequence is not None, f"slot {slot} was given away while its step ran"
         assert sequence.num_computed == start, f"the step of slot {slot} was committed before"
         end = sequence.num_computed = start + length
+        computed += length * (len(samples) or 1)  # also for the choices that fork with it
         if start < sequence.seen:
             again = min(end, sequence.seen) - start
             sequence.group.book.recomputed_tokens += again
@@ -30,6 +31,7 @@ def advance(state: SchedulerState, chunks: Iterable[Chunk]) -> None:
             state.memory.register(sequence)
         if len(samples) > 1:
             _catch_up(state, sequence, samples)
+    state.memory.fill.unused -= computed
 
 
 def draw(state: SchedulerState, sampled: Sampled) -> None:

@@ -142,7 +142,7 @@ class Scheduler:
         return events
 
     def stats(self) -> Stats:
-        """The counters, in time proportional to the slots."""
+        """The counters, in constant time but for rare looks at all that run."""
         return self._state.stats()
 
     def snapshot(self) -> Snapshot:

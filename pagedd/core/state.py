@@ -224,14 +224,12 @@ class SchedulerState:
         return len(self.groups) - self.totals.running
 
     def stats(self) -> Stats:
-        """The counters, in time proportional to the slots."""
-        running, size = list(self.running), self.config.page_size
+        """The counters, in constant time but for rare looks at all that run."""
         return self.totals.stats(
             self.memory,
             waiting=self.num_waiting,
-            unused_slots=sum(-each.num_computed % size for each in running),
-            sequences=len(running),
-            most_pages=max((each.group.book.pages for each in running), default=0),
+            sequences=len(self.running),
+            most_pages=self.memory.fill.most_pages(self.running),
         )
 
     def _settle(self, group: Group) -> None:

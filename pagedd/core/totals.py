@@ -29,9 +29,7 @@ class Totals:
     spilled_pages: int = 0
     host_hits: int = 0
 
-    def stats(
-        self, memory: Memory, *, waiting: int, unused_slots: int, sequences: int, most_pages: int
-    ) -> Stats:
+    def stats(self, memory: Memory, *, waiting: int, sequences: int, most_pages: int) -> Stats:
         """The counters with those of ``memory`` and of this moment; ``waiting`` counts requests."""
         return Stats(
             running=self.running,
@@ -51,7 +49,7 @@ class Totals:
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self.generated_tokens,
             steps=self.steps,
-            unused_slots=unused_slots,
+            unused_slots=memory.fill.unused,
             spilled_pages=self.spilled_pages,
             host_hits=self.host_hits,
             sequences=sequences,

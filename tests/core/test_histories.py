@@ -7,8 +7,10 @@ of who waits (``inversion``).
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
+from pagedd.core import policies
 from tests.core.histories import (
     HAPPENINGS,
     LIMITS,
@@ -54,7 +56,9 @@ def test_swapping_changes_nothing_for_anybody(
 @settings(HISTORIES, max_examples=400)
 @given(limits=LIMITS, happenings=PUSHES)
 def test_nobody_gives_way_for_ever(limits: bytes, happenings: list[bytes]) -> None:
-    world = tense_world_of(limits)
-    for value in happenings:
-        push(world, value)
-    finish(world)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policies, "MAX_PREEMPTIONS", 1)  # so that short histories come to it
+        world = tense_world_of(limits)
+        for value in happenings:
+            push(world, value)
+        finish(world)

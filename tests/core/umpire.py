@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pagedd.core import policies
 from pagedd.core.ageing import MOST_URGENT
 from pagedd.core.events import Preempted
 from pagedd.core.plan import StepPlan
-from pagedd.core.policies import MAX_PREEMPTIONS
 from pagedd.core.scheduler import Scheduler
 from pagedd.core.sequence import Sequence
 from tests.core.inversion import check_no_inversion
@@ -84,9 +84,11 @@ class Umpire:
     def _check_victim(self, event: Preempted, first: Sequence) -> None:
         """The most urgent, oldest one never gives way, and nobody to what is less urgent.
 
-        For a slot only to what was asked to be more urgent. To its equals, the oldest aside, at
-        most ``MAX_PREEMPTIONS`` times before each of them has given way as often.
+        For a slot only to what was asked to be more urgent. To its equals at most
+        ``MAX_PREEMPTIONS`` times before each of them, the first that runs aside, has given way
+        as often.
         """
+        often = policies.MAX_PREEMPTIONS
         running = self._state.running
         assert (event.handle, event.choice) != (first.handle, first.index)
         assert running.last.priority <= event.priority, "a less urgent one stayed"
@@ -94,7 +96,8 @@ class Umpire:
             assert self._stories[event.taker].asked < event.priority
             return
         assert event.taker_priority <= event.priority
-        if self.gave_way[event.handle, event.choice] >= MAX_PREEMPTIONS:
+        if self.gave_way[event.handle, event.choice] >= often:
             for each in running:
-                if each.priority == event.priority and each is not first and each in self._ran:
-                    assert self.gave_way[each.handle, each.index] >= MAX_PREEMPTIONS
+                protected = each is running.first or each not in self._ran
+                if each.priority == event.priority and not protected:
+                    assert self.gave_way[each.handle, each.index] >= often
