@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from pagedd.core.costs import PRIOR_STEP_SECONDS
+from pagedd.core.costs import PRIOR_STEP_SECONDS, PRIOR_TOKEN_SECONDS
 from pagedd.core.eta import DEVIATION, LOOK_AHEAD
 from pagedd.core.events import Explained
 from pagedd.core.lengths import Lengths
@@ -20,6 +20,7 @@ from tests.core.test_explain import explained
 from tests.core.world import World, config, prompt
 
 STEP = PRIOR_STEP_SECONDS * 1e3  # ms; the world of the tests reports no other
+TOKEN = PRIOR_TOKEN_SECONDS * 1e3
 
 
 def eta(world: World, handle: int) -> tuple[float, float]:
@@ -70,6 +71,26 @@ def test_who_needs_pages_waits_until_enough_are_free() -> None:
     low, high = eta(world, handle)
     assert low == pytest.approx(3 * STEP / DEVIATION)
     assert high >= 3 * STEP
+    world.run()
+
+
+def test_at_worst_everybody_keeps_the_pages_of_its_end() -> None:
+    world = World(config(num_pages=8, watermark=0.0, prefix_cache=False))
+    for which in range(2):
+        world.submit(prompt(which, 4), max_tokens=12, ignore_eos=True)
+    world.step()  # at their ends, the two will fill the pool
+    _, last = (world.submit(prompt(which, 4)) for which in range(2, 4))
+    high = 11 * STEP + 4 * TOKEN + STEP
+    assert eta(world, last) == (0.0, pytest.approx(high * DEVIATION))
+    world.run()
+
+
+def test_at_worst_those_ahead_take_the_pages_of_their_ends() -> None:
+    world = World(config(num_pages=8, watermark=0.0, prefix_cache=False))
+    handles = [world.submit(prompt(which, 4), max_tokens=12, ignore_eos=True) for which in range(3)]
+    assert eta(world, handles[1])[1] < 3 * STEP * DEVIATION
+    high = 12 * STEP + 2 * 4 * TOKEN + STEP
+    assert eta(world, handles[2]) == (0.0, pytest.approx(high * DEVIATION))
     world.run()
 
 

@@ -73,6 +73,32 @@ def test_pages_are_short() -> None:
     world.run()
 
 
+def test_copies_of_a_shared_page_are_left_room_for() -> None:
+    world = World(config(num_pages=8, max_num_seqs=5, watermark=0.0))
+    world.submit(prompt(0, 10), n=3, max_tokens=3, ignore_eos=True)
+    world.step()
+    handle = world.submit(prompt(1, 16))
+    (waiting,) = explained(world, handle).waiting
+    # Three write to the page that they share: two of them get a copy, the last one keeps it.
+    assert (waiting.limit, waiting.needed, waiting.headroom) == ("pages", 4 + 2, 2)
+    assert waiting.available == 5
+    world.run()
+
+
+def test_choices_that_are_to_come_are_left_room_for() -> None:
+    world = World(config(num_pages=8, max_num_batched_tokens=8, watermark=0.0, prefix_cache=False))
+    low = world.submit(prompt(0, 16), priority=1, max_tokens=9, ignore_eos=True)
+    for _ in range(3):
+        world.step()
+    world.submit(prompt(1, 20), n=2, ignore_eos=True)
+    while not world.preempted:
+        world.step()
+    (waiting,) = explained(world, low).waiting
+    # 5 pages; one for each choice of the other, and one that the rest of its prompt takes
+    assert (waiting.limit, waiting.needed, waiting.headroom) == ("pages", 5 + 3, 3)
+    world.run()
+
+
 def test_tokens_are_short() -> None:
     world = World(config(max_num_batched_tokens=8))
     world.submit(prompt(0, 30), max_tokens=1)
@@ -106,6 +132,24 @@ def test_the_urgent_does_not_wait_for_what_it_takes() -> None:
     waiting, first = explained(world, urgent[2]).waiting
     assert (waiting.limit, waiting.ahead, waiting.first) == ("slots", 2, low[0])
     assert (first.limit, first.handle, first.short) == ("slots", low[0], 1)
+    world.run()
+
+
+def test_the_urgent_passes_those_that_only_waited() -> None:
+    world = World(config(max_num_seqs=1, priority_aging=0.05))
+    world.submit(prompt(0, 4), priority=2, max_tokens=40, ignore_eos=True)
+    world.step()
+    aged = world.submit(prompt(1, 4), priority=3)
+    for _ in range(15):
+        world.step()
+    urgent = world.submit(prompt(2, 4), priority=1)
+    first = world.scheduler._state.waiting.first
+    assert (first.handle, first.priority) == (aged, 0)
+    waiting, of_first = explained(world, urgent).waiting
+    assert (waiting.limit, waiting.ahead, waiting.first) == ("turn", 0, urgent)
+    assert (of_first.handle, of_first.limit) == (aged, "slots")
+    world.step()
+    assert len(world.stories[urgent].drawn()) == 1
     world.run()
 
 
@@ -159,18 +203,3 @@ def test_holders_beyond_the_named_are_counted() -> None:
     pages = [each.pages for each in waiting.holders]
     assert pages == sorted(pages, reverse=True)
     world.run()
-
-
-def test_a_long_wait_is_told_once() -> None:
-    world = World(config(num_pages=12, max_num_seqs=2, max_model_len=48))
-    for which in range(2):
-        world.submit(prompt(which, 4), max_tokens=12 + 8 * which, ignore_eos=True)
-    world.step()
-    first = world.submit(prompt(2, 9), max_tokens=2, ignore_eos=True)
-    second = world.submit(prompt(3, 9), max_tokens=2, ignore_eos=True)
-    world.run()
-    assert [(each.handle, each.limit) for each in world.waiting] == [
-        (first, "slots"),
-        (second, "slots"),
-    ]
-    assert {holder.handle for holder in world.waiting[0].holders} == {1, 2}

@@ -97,6 +97,7 @@ def check_all(world: World) -> None:
         tables = {each.index: each.table.pages for each in remaining}
         for running in result.running:
             table = tables[running.choice]
+            assert running.state in ("prefilling", "decoding")
             assert running.pages == len(table)
             assert running.shared == sum(1 for page in table if names[page] > 1)
 
@@ -157,6 +158,8 @@ def check_waiting(world: World, waiting: Waiting, in_flight: StepPlan | None) ->
         assert waiting.limit == "turn"
         less_urgent = [each for each in state.running if each.priority > sequence.priority]
         assert less_urgent or (slots <= free_slots and pages <= available)
+        spare = in_flight is None or in_flight.num_tokens < world.config.max_num_batched_tokens
+        assert less_urgent or spare
         assert (waiting.needed, waiting.available) == (0, 0)
     check_holders(world, waiting, names)
 
@@ -255,43 +258,3 @@ def test_explaining_changes_nothing() -> None:
 def ask(world: World) -> None:
     for handle in range(len(world.stories) + 2):
         explained(world, handle)
-
-
-def test_waiting_is_news_only_when_it_changes() -> None:
-    seen: Counter[str] = Counter()
-
-    @HISTORIES
-    @given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
-    def check(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
-        world = swap_world_of(limits, mode)
-        for value in happenings:
-            act(world, value)
-            old: Waiting | None = None
-            for _ in range(3):
-                new, events = stays_behind(world)
-                for event in events:
-                    seen[event.limit] += 1
-                    assert event[:-2] == new[:-2]
-                    # With copies ahead, what has to wait for none may fork after that.
-                    assert event == new or world.config.swap_in_ahead
-                    assert old is None or event[:3] != old[:3], "that is known"
-                old = new
-        finish(world)
-
-    check()
-    assert min(seen[limit] for limit in ("slots", "pages", "tokens")) >= 5
-
-
-def stays_behind(world: World) -> tuple[Waiting | None, list[Waiting]]:
-    """Step; what the first of the queue waits for in it, unless somebody gave way, and events."""
-    heard, put_backs = len(world.waiting), world.scheduler._state.put_backs
-    seen: list[Waiting | None] = []
-    world.step((lambda: seen.append(head(world)),))
-    events = world.waiting[heard:]
-    if world.scheduler._state.put_backs > put_backs:
-        assert not events
-        return None, events
-    (mine,) = seen
-    if mine is not None and mine.limit == "turn":
-        return (events[0] if events else None), events  # it takes what it lacks in the next step
-    return mine, events
