@@ -145,6 +145,8 @@ def _waiting(record: Record, paper: Paper) -> list[tuple[str, str]]:
     limit = record.limit
     if not isinstance(limit, str):
         return []
+    if limit == "turn" and record.ahead == 0:
+        return [("limit", "none: it begins with the next step")]
     facts = [("limit", _LIMITS.get(limit, limit))]
     if isinstance(record.needed, int) and limit != "turn":
         kept = record.headroom if isinstance(record.headroom, int) else 0

@@ -120,7 +120,9 @@ def _waiting(entry: Entry, event: Waiting) -> str:
         first = _name(entry, event.first)
         queue = f"{counted(event.ahead, 'sequence')} {verb} before it, first {first}"
     if event.limit == "turn":
-        return f"{who} waits for its turn: it would fit, but {queue or 'others come first'}."
+        if not queue:
+            return f"{who} is next: nothing keeps it from the next step."
+        return f"{who} waits for its turn: it would fit, but {queue}."
     tokens = event.limit == "tokens"
     what = "tokens of the step, which prefills before it use up" if tokens else event.limit
     spare = f" ({event.headroom:,} of them to be left free)" if event.headroom else ""

@@ -126,6 +126,13 @@ def test_what_waits_for_the_same_as_the_first_is_told_once(plain: pytest.MonkeyP
     ]
 
 
+def test_what_nothing_keeps_is_said_to_be_next(plain: pytest.MonkeyPatch) -> None:
+    record = msgspec.structs.replace(TURN, ahead=0, first="r42", first_handle=18)
+    explanation = protocol.Explanation("#18", "waiting", [record])
+    lines = explanation_lines(explanation, Paper(Terminal()))
+    assert lines[-1] == "  limit  none: it begins with the next step"
+
+
 def test_what_runs_says_how_far_it_is(plain: pytest.MonkeyPatch) -> None:
     assert explanation_lines(RUNS, Paper(Terminal())) == [
         "#5 r3  decoding  ends in 1.9 to 2.1 s",

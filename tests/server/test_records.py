@@ -82,6 +82,7 @@ def record(journal: Journal, event: Told) -> Record:
             waiting(limit="turn", ahead=1, first=99),
             "r41 (#17) waits for its turn: it would fit, but 1 sequence is before it, first #99.",
         ),
+        (waiting(limit="turn"), "r41 (#17) is next: nothing keeps it from the next step."),
         (
             running(),
             "r41 (#17) is decoding: 22 tokens generated, on 10 pages, 2 of them shared, "
