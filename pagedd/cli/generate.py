@@ -207,5 +207,6 @@ def _print_stats(answer: Answer) -> None:
             line += f", then {(usage.completion_tokens - 1) / rest:.1f} tokens/s"
     ledger = answer.done.ledger
     if ledger.preemptions:
-        line += f", preempted {ledger.preemptions} times, for {ledger.preempted_ms:.0f} ms"
+        times = "time" if ledger.preemptions == 1 else "times"
+        line += f", preempted {ledger.preemptions} {times} for {ledger.preempted_ms:.0f} ms"
     say(line)

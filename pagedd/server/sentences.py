@@ -88,6 +88,12 @@ def amount(size: float) -> str:
     return f"{size:.1f} GiB"
 
 
+def _are(number: int, noun: str = "") -> str:
+    """1 is, 2 are; 1 sequence is, 2 sequences are."""
+    who = counted(number, noun) if noun else f"{number:,}"
+    return f"{who} is" if number == 1 else f"{who} are"
+
+
 def _name(entry: Entry, handle: int, choice: int | None = None) -> str:
     name = named(entry.id_of(handle), handle)
     several = choice or (entry.who is not None and entry.who.choices > 1)
@@ -116,9 +122,8 @@ def _waiting(entry: Entry, event: Waiting) -> str:
     who = _name(entry, event.handle, event.choice)
     queue = ""
     if event.ahead:
-        verb = "is" if event.ahead == 1 else "are"
         first = _name(entry, event.first)
-        queue = f"{counted(event.ahead, 'sequence')} {verb} before it, first {first}"
+        queue = f"{_are(event.ahead, 'sequence')} before it, first {first}"
     if event.limit == "turn":
         if not queue:
             return f"{who} is next: nothing keeps it from the next step."
@@ -127,8 +132,8 @@ def _waiting(entry: Entry, event: Waiting) -> str:
     what = "tokens of the step, which prefills before it use up" if tokens else event.limit
     spare = f" ({event.headroom:,} of them to be left free)" if event.headroom else ""
     parts = [
-        f"{who} waits for {what}: it needs {event.needed:,}{spare}, {event.available:,} are free, "
-        f"{event.short:,} are short"
+        f"{who} waits for {what}: it needs {event.needed:,}{spare}, {_are(event.available)} free, "
+        f"{_are(event.short)} short"
     ]
     if event.holders:
         parts.append(_held(entry, event))
@@ -167,7 +172,8 @@ def _running(entry: Entry, event: Running) -> str:
 def _preempted(entry: Entry, event: Preempted) -> str:
     who = _name(entry, event.handle, event.choice)
     if event.taker == event.handle:
-        way = f"gave way because {event.lack} were short and all others come first"
+        way = f"gave way because {event.lack} were short and all others come first, "
+        way += f"policy {event.policy}"
     else:
         taker = _name(entry, event.taker)
         ranks = (
@@ -190,7 +196,7 @@ def _mode(event: Preempted) -> str:
             return "there is no swap space; estimated to recompute " + span(event.recompute_ms)
         case "swap_space_full":
             return (
-                f"swap_space_full: {counted(event.host_needed, 'host page')} needed, "
+                f"too little host memory: {counted(event.host_needed, 'host page')} needed, "
                 f"{event.host_available:,} available; estimated: {estimates}"
             )
         case "configured":
@@ -212,7 +218,10 @@ def _resumed(entry: Entry, event: Resumed) -> str:
 def _evicted(event: Evicted) -> str:
     said = []
     if event.pages:
-        saved = f", {event.saved:,} of them kept in host memory" if event.saved else ""
+        saved = ""
+        if event.saved:
+            number = "" if event.saved == event.pages else f"{event.saved:,} of them "
+            saved = f", {number}kept in host memory"
         said.append(f"{counted(event.pages, 'cached page')} made room for others{saved}")
     if event.host_pages:
         said.append(f"host memory forgot {counted(event.host_pages, 'cached page')}")

@@ -147,9 +147,10 @@ def test_stats_go_to_standard_error(env: dict[str, str], daemon: FakeDaemon) -> 
     assert done.stdout == b"Hello"
     assert b"5 tokens in (0 cached), 2 out" in done.stderr
     assert b"preempted" not in done.stderr
-    daemon.reasons = ["pages were short", "pages were short"]
-    again = run("generate", "--stats", "hi", env=env)
-    assert again.stderr.endswith(b", preempted 2 times, for 45 ms\n")
+    for times, said in ((1, b"1 time"), (2, b"2 times")):
+        daemon.reasons = ["pages were short"] * times
+        again = run("generate", "--stats", "hi", env=env)
+        assert again.stderr.endswith(b", preempted " + said + b" for 45 ms\n")
 
 
 def test_a_pipe_gets_every_byte(env: dict[str, str], daemon: FakeDaemon) -> None:

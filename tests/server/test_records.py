@@ -69,7 +69,7 @@ def record(journal: Journal, event: Told) -> Record:
             waiting(
                 limit="slots", needed=1, available=0, short=1, headroom=0, ahead=2, first=30
             )._replace(holders=(holder(32, 20), holder(31, 4, choice=2)), others=3),
-            "r41 (#17) waits for slots: it needs 1, 0 are free, 1 are short; they are held by "
+            "r41 (#17) waits for slots: it needs 1, 0 are free, 1 is short; they are held by "
             "a.b (#32) with 20 pages, choice 2 of many (#31) with 4 pages and 3 more; 2 sequences "
             "are before it, first r50 (#30).",
         ),
@@ -102,8 +102,8 @@ def record(journal: Journal, event: Told) -> Record:
         (
             preempted(mode="recompute", choice_of_mode="swap_space_full", host_available=3),
             "r41 (#17) gave way to r50 (#30), which lacked pages: priority 0 comes before 5, "
-            "policy length; its 9 pages are to be computed again (swap_space_full: 9 host pages "
-            "needed, 3 available; estimated: swap 12 ms, recompute 80 ms).",
+            "policy length; its 9 pages are to be computed again (too little host memory: 9 host "
+            "pages needed, 3 available; estimated: swap 12 ms, recompute 80 ms).",
         ),
         (
             preempted(
@@ -115,7 +115,7 @@ def record(journal: Journal, event: Told) -> Record:
         ),
         (
             preempted(taker=17, taker_priority=5, pages=1, choice_of_mode="configured"),
-            "r41 (#17) gave way because pages were short and all others come first; "
+            "r41 (#17) gave way because pages were short and all others come first, policy length; "
             "its 1 page went to host memory "
             "(swap as configured; estimated: swap 12 ms, recompute 80 ms).",
         ),
@@ -140,6 +140,7 @@ def record(journal: Journal, event: Told) -> Record:
             "12 cached pages made room for others, 8 of them kept in host memory; "
             "host memory forgot 3 cached pages.",
         ),
+        (Evicted(1, 1, 0), "1 cached page made room for others, kept in host memory."),
         (Evicted(0, 0, 1), "host memory forgot 1 cached page."),
         (
             finished(17),

@@ -61,7 +61,7 @@ def test_killed_in_the_middle_of_swaps(start: Start, mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("host_pages", "said"),
-    [(0, "there is no swap space"), (5, "swap_space_full: "), (200, "swap as configured")],
+    [(0, "there is no swap space"), (5, "too little host memory: "), (200, "swap as configured")],
 )
 def test_the_frame_says_why_in_this_way(start: Start, host_pages: int, said: str) -> None:
     daemon = start(
