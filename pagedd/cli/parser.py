@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -10,11 +12,20 @@ from pagedd.config import did_you_mean
 from pagedd.errors import UsageError
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of a description and of examples, unless the terminal is too narrow."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if all(len(line) <= width for line in text.splitlines()):
+            return super()._fill_text(text, width, indent)
+        return "\n".join(indent + line for line in _folded(text, width))
+
+
 class Parser(argparse.ArgumentParser):
     """``argparse`` that raises :class:`UsageError` and never guesses an abbreviation."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, **options)
         self.known_flags: list[str] = []
         self.asked = self.prog  # the command whose help a mistyped flag points to
@@ -43,3 +54,30 @@ class Parser(argparse.ArgumentParser):
 def examples(*lines: str) -> str:
     """The epilog of a command's help."""
     return "examples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Paragraphs, and terms with a text beside them; what is indented otherwise stays."""
+    blocks: list[tuple[str, str]] = []  # a term or nothing, and what is to be folded
+    lines: list[str] = []
+
+    def flush() -> None:
+        for term, body in blocks:
+            room = textwrap.TextWrapper(width, term, " " * len(term), break_on_hyphens=False)
+            lines.extend(room.wrap(body))
+        blocks.clear()
+
+    for line in text.splitlines():
+        term = re.match(r"\S+ {2,}", line)
+        hanging = len(blocks[-1][0]) if blocks else 0
+        if term:
+            blocks.append((term[0], line[term.end() :]))
+        elif blocks and line.startswith(" " * hanging) and line[hanging:][:1].strip():
+            blocks[-1] = (blocks[-1][0], f"{blocks[-1][1]} {line[hanging:]}")
+        elif line and not line[0].isspace():
+            blocks.append(("", line))
+        else:
+            flush()
+            lines.append(line)
+    flush()
+    return lines

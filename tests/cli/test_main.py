@@ -44,6 +44,19 @@ def test_help_loads_nothing_heavy(arguments: list[str], home: Path) -> None:
     assert not modules & set(SLOW)
 
 
+def test_help_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for name in NAMES:
+            with pytest.raises(SystemExit):
+                main([name, "--help"])
+            shown = capsys.readouterr().out
+            assert max(map(len, shown.splitlines())) <= columns
+            assert "\nexamples:\n  pagedd " in shown
+
+
 def test_status_and_generate_load_neither_torch_nor_an_event_loop(
     env: dict[str, str], daemon: FakeDaemon
 ) -> None:
