@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 MOST_URGENT = -(2**31)
+ALL_LEVELS = 2**32  # from the least urgent to the most
 
 
 class Ageing:
@@ -46,7 +47,8 @@ class Ageing:
         while self._heap and self._heap[0][0] <= now:
             due, handle = heappop(self._heap)
             if self._due.get(handle) == due:
-                levels[handle] = 1 + int((now - due) // self._seconds)
+                more = min((now - due) // self._seconds, ALL_LEVELS)  # infinite for the least float
+                levels[handle] = 1 + int(more)
         for handle, count in levels.items():
             self._set(handle, self._due[handle] + count * self._seconds)
         return list(levels.items())

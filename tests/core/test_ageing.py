@@ -145,6 +145,17 @@ def test_the_least_number_is_the_last_level() -> None:
     world.run()
 
 
+@pytest.mark.parametrize("seconds", [5e-324, 1e-312])
+def test_the_shortest_times_take_all_levels_at_once(seconds: float) -> None:
+    world = World(config(max_num_seqs=1, priority_aging=seconds))
+    submit(world, 0, max_tokens=12)
+    last = submit(world, 1, priority=2**31 - 1)
+    for _ in range(3):
+        world.step()
+    assert world.stories[last].priority == MOST_URGENT
+    world.run()
+
+
 def test_a_new_priority_starts_from_what_is_asked() -> None:
     world = World(config(max_num_seqs=1, priority_aging=0.05))
     submit(world, 0, max_tokens=40)
