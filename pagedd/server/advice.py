@@ -23,7 +23,7 @@ class Pressure:
     """What the steps of the last ``seconds`` were like; means over these steps."""
 
     seconds: float
-    full: float  # share of the steps in which more than FULL of the pages were in use
+    full: float  # share of the steps with over FULL in use, or not a page more than sequences
     usage: float  # share of the pages that sequences name
     preemptions: int  # in this time
     sequences: float  # in the batch
@@ -57,7 +57,7 @@ def advise(pressure: Pressure, limits: Limits) -> str | None:
     if pressure.full <= OFTEN or not pressure.preemptions:
         return None
     said = (
-        f"the cache was over {FULL:.0%} full in {pressure.full:.0%} of the steps of the last "
+        f"the cache was full in {pressure.full:.0%} of the steps of the last "
         f"{pressure.seconds:.0f} s, with {counted(pressure.preemptions, 'preemption')}: "
     )
     knob = (

@@ -55,8 +55,10 @@ class PressureGauge:
             self._seconds.append(_Second(int(now)))
         last = self._seconds[-1]
         last.steps += 1
-        usage = (stats.pages.owned + stats.pages.shared) / max(stats.pages.total, 1)
-        last.full += usage > FULL
+        used, total = stats.pages.owned + stats.pages.shared, max(stats.pages.total, 1)
+        usage = used / total
+        # The scheduler lets nobody back in while there is not a page left for each that runs.
+        last.full += usage > FULL or total - used <= stats.sequences
         last.usage += usage
         last.preemptions += len(step.events.preempted)
         last.sequences += stats.sequences

@@ -102,7 +102,7 @@ def _name(entry: Entry, handle: int, choice: int | None = None) -> str:
 
 def _accepted(entry: Entry, event: Accepted) -> str:
     ahead = event.queue_position
-    place = f"behind {counted(ahead, 'other')}" if ahead else "next"
+    place = f"behind {counted(ahead, 'other')}" if ahead else "first in the queue"
     came = ""
     if entry.who is not None:
         tokens = counted(entry.who.prompt_tokens, "prompt token")

@@ -38,7 +38,7 @@ LIMITS = Limits(
     dtype="bfloat16",
     fixed_pages=False,
 )
-BEGINS = "the cache was over 95% full in 71% of the steps of the last 10 s, with 12 preemptions: "
+BEGINS = "the cache was full in 71% of the steps of the last 10 s, with 12 preemptions: "
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,21 @@ class Engine:
         )
         self.board.engine_ready(READY)
 
-    def run(self, seconds: float, full: int, *, preempts: bool = True, busy: bool = True) -> None:
+    def run(
+        self,
+        seconds: float,
+        full: int,
+        *,
+        total: int = 100,
+        preempts: bool = True,
+        busy: bool = True,
+    ) -> None:
         """A step every tenth of a second; one in ten preempts."""
         stats: Stats = NO_STATS._replace(
             running=4 * busy,
             sequences=4 * busy,
             most_pages=3,
-            pages=PageCounts(100, 100 - full, 0, full, 0),
+            pages=PageCounts(total, total - full, 0, full, 0),
         )
         for at in range(round(seconds * 10)):
             self.now += 0.1
@@ -172,7 +180,7 @@ def test_it_comes_after_ten_seconds_and_goes_with_the_pressure() -> None:
     engine.run(1.0, full=97)
     assert isinstance(engine.advice, str)
     assert engine.advice.startswith(
-        "the cache was over 95% full in 100% of the steps of the last 10 s, with 11 preemptions: "
+        "the cache was full in 100% of the steps of the last 10 s, with 11 preemptions: "
     )
     engine.run(4.0, full=40)
     assert engine.advice, "it was full most of the time"
@@ -190,6 +198,14 @@ def test_a_cache_that_is_full_between_the_ends_of_requests_counts_as_full() -> N
     for _ in range(12):
         engine.run(1.0, full=95)
     assert not engine.advice, "95% is not more than 95%"
+
+
+def test_a_small_cache_is_full_when_not_a_page_more_is_left_than_sequences_run() -> None:
+    engine = Engine()
+    engine.run(12.0, full=15, total=20)
+    assert not engine.advice
+    engine.run(12.0, full=16, total=20)
+    assert engine.advice
 
 
 def test_it_goes_when_nothing_is_preempted_any_more_or_nothing_is_left_to_do() -> None:

@@ -48,7 +48,7 @@ def record(journal: Journal, event: Told) -> Record:
         ),
         (
             Accepted(30, 0),
-            "r50 (#30) joined the queue with 5 prompt tokens and priority 0, next.",
+            "r50 (#30) joined the queue with 5 prompt tokens and priority 0, first in the queue.",
         ),
         (
             Started(17, 64, 12.3, 9),
