@@ -26,9 +26,9 @@ is the one rule for prefill, decoding, chunks, prefix hits and the way back afte
 
 ``scheduler`` is the door. Behind it, ``state`` holds everything and its elementary changes,
 ``memory`` every change of a page table, ``tier`` what goes to host memory. The decisions are
-``queue``, ``priority`` and ``ageing`` (who comes first), ``admission`` (who leaves the queue, by
-the arithmetic of ``need``), ``running`` (who computes what), ``policies``, ``costs`` and
-``preemption`` (who gives way to whom, and how);
-``draft`` writes the plan, ``outcome`` takes in the result, ``ledger`` keeps account, ``explain``
-gives reasons, ``audit`` checks it all from scratch and ``snapshot`` shows it.
+``queue``, ``priority``, ``ageing``, ``clients`` and ``turns`` (who comes first), ``admission`` (who
+leaves the queue, by the arithmetic of ``need``), ``running`` (who computes what), ``policies``,
+``costs`` and ``preemption`` (who gives way to whom, and how). ``draft`` writes the plan,
+``outcome`` takes in the result, ``ledger``, ``fill`` and ``totals`` keep account, ``explain`` gives
+reasons, ``audit`` checks it all from scratch and ``snapshot`` shows it.
 """

@@ -30,7 +30,7 @@ class Clients:
     A client that comes, or comes again, starts with at least what the least of those in service
     has used: to be idle earns nothing. A client that has gone is remembered as long as it had used
     more than that, so that it gains nothing by going either; all are forgotten when nobody is
-    left.
+    left. Ever new clients can hold up one that has used more than they: ageing bounds that.
     """
 
     def __init__(self) -> None:
