@@ -141,8 +141,9 @@ def _check_host(state: SchedulerState, remaining: list[Sequence]) -> None:
             _hold(whole and sequence.host_start == 0, "not all that was saved is in host memory")
         elif sequence.host:
             _hold(sequence.slot >= 0 and not sequence.joined, "found in host memory, not copied in")
-            goes_on = sequence.host_start == len(sequence.table)
-            goes_on &= sequence.num_saved == (sequence.host_start + len(sequence.host)) * size
+            end, table = sequence.host_start + len(sequence.host), len(sequence.table)
+            goes_on = sequence.host_start == table or end <= table  # not yet begun, or allocated
+            goes_on &= sequence.num_saved == end * size
             _hold(goes_on, "host pages do not go on from those of the device")
     names = [page for sequence in remaining for page in sequence.host]
     _hold_counts(host.refs, names, "host page")
@@ -233,7 +234,8 @@ def _check_sequence(state: SchedulerState, sequence: Sequence, in_flight: bool) 
     _hold(sequence.order == sequence.order_now(), "an order is not that of the priority")
     room, indexed = table * size, computed // size
     if sequence.host:  # the rest is not on the device yet
-        room, indexed = max(room, sequence.num_saved), table
+        room, indexed = max(room, sequence.num_saved), sequence.num_indexed
+        _hold(indexed <= sequence.arrived <= table, "pages are found before they arrive")
     _hold(computed <= room, "more is computed than its pages hold")
     offered = sequence.num_indexed == indexed or not state.config.prefix_cache
     offered |= in_flight and sequence.num_indexed < indexed

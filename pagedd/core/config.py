@@ -26,6 +26,7 @@ class SchedulerConfig:
     priority_aging: float | None = None  # seconds of waiting that make one level more urgent
     fair_share: bool = False  # within a priority, clients take turns by the tokens they used
     swap_in_ahead: bool = False  # copy pages in a step before they are read, when others run
+    swap_in_pages: int | None = None  # to copy in, at most, in a step in which others compute
     watermark: float = 0.01  # share of the pages that an admission leaves to those that run
     # Longer prompts share pages only with prompts of the same length: their keys depend on it.
     longest_free_prompt: int | None = None

@@ -21,11 +21,12 @@ class Draft:
         self._state = state
         self._copies: list[Copy] = []
         self._swap_in: list[Copy] = []
-        self._join: list[Join] = []
+        self._joins: list[Join] = []
         self._grow: list[Grow] = []
         self._singles: list[Chunk] = []
         self._longer: list[Chunk] = []
         self._ahead: list[tuple[Sequence, int]] = []  # to compute in the next step
+        self._coming: list[tuple[Sequence, int]] = []  # to get more pages in the next step
 
     def compute_each(self, sequences: Iterable[Sequence]) -> None:
         """One token of each, which all lack exactly one. Needs a page available for each.
@@ -48,21 +49,23 @@ class Draft:
     def compute(self, sequence: Sequence, length: int) -> None:
         """The next ``length`` tokens of ``sequence``. Needs the pages for them available.
 
-        With ``swap_in_ahead``, what needs pages from host memory gets them in this step, and goes
-        on in the next: the copies are made while the others compute.
+        What needs more pages from host memory than ``swap_in_pages`` gets the others in the next
+        steps, and its turn then: the others do not wait for a long copy. With ``swap_in_ahead`` it
+        goes on a step after the last ones: they are copied while the others compute.
         """
-        state, moved = self._state, len(self._swap_in)
-        changes = state.memory.extend(
-            sequence, sequence.num_computed + length, self._copies, self._swap_in, state.now
-        )
-        copied = len(self._swap_in) - moved
-        if sequence.state is SequenceState.SWAPPED:
-            state.count_swapped(sequence, copied)
+        state, limit = self._state, self._state.config.swap_in_pages
+        upto = sequence.num_computed + length
+        changes = state.memory.extend(sequence, upto, self._copies, state.now)
+        copied = False
         if sequence.joined:
             self._grow.extend(Grow(sequence.slot, logical, page) for logical, page in changes)
         else:
-            state.join(sequence, copied)
-            self._introduce(sequence)
+            copied = self._bring(sequence, limit and limit - len(self._swap_in))
+            if sequence.host:
+                self._coming.append((sequence, length))
+                self.budget -= length
+                return
+            self._join(sequence)
         if copied and state.config.swap_in_ahead:
             self._ahead.append((sequence, length))
         else:
@@ -70,7 +73,15 @@ class Draft:
 
     def close(self) -> None:
         """Nothing more comes. Who waits for its pages computes at once if nobody else does."""
-        if self.is_empty and self._ahead:
+        if not self.is_empty:
+            return
+        if not self._ahead and self._coming:
+            sequence, length = self._coming[0]
+            self.budget += length
+            self._bring(sequence, None)
+            self._join(sequence)
+            self._compute(sequence, length)
+        elif self._ahead:
             self._compute(*self._ahead[0])
 
     @property
@@ -88,10 +99,22 @@ class Draft:
             copies=tuple(self._copies),
             swap_in=tuple(self._swap_in),
             leave=leave,
-            join=tuple(self._join),
+            join=tuple(self._joins),
             grow=tuple(self._grow),
             chunks=(*self._singles, *self._longer),
         )
+
+    def _bring(self, sequence: Sequence, limit: int | None) -> bool:
+        """Copy in at most ``limit`` pages of ``sequence``; False: none had to be."""
+        copies = self._state.memory.bring(sequence, limit)
+        if sequence.state is SequenceState.SWAPPED:
+            self._state.count_swapped(sequence, len(copies))
+        self._swap_in += copies
+        return bool(copies)
+
+    def _join(self, sequence: Sequence) -> None:
+        self._state.join(sequence)
+        self._introduce(sequence)
 
     def _compute(self, sequence: Sequence, length: int) -> None:
         samples: tuple[int, ...] = ()
@@ -108,7 +131,7 @@ class Draft:
 
     def _introduce(self, sequence: Sequence) -> None:
         request = sequence.group.request
-        self._join.append(
+        self._joins.append(
             Join(
                 slot=sequence.slot,
                 handle=request.handle,

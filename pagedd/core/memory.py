@@ -12,7 +12,8 @@ A sequence begins with the pages that the device holds of it, then those that ho
     in host memory             9    4    1         retained by ``host``, from ``host_start`` = 2 on
     computed                                  ×    the rest, from ``num_computed`` on
 
-``extend`` allocates the pages for both parts and has the host's copied in.
+``extend`` allocates the pages for both parts; ``bring`` has the host's copied in, perhaps in
+several steps. Only then does anything else happen to the sequence, but that it may be put back.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Memory:
             sequence.num_saved = (len(pages) + len(sequence.host)) * self.page_size
             for page in sequence.host:
                 self.host.retain(page)
-        sequence.num_indexed = len(pages)
+        sequence.num_indexed = sequence.arrived = len(pages)
         sequence.num_computed = max(len(pages) * self.page_size, sequence.num_saved)
 
     def needed(self, sequence: Sequence, upto: int) -> int:
@@ -102,13 +103,12 @@ class Memory:
         return need + 1 if self._writes_shared(sequence) else need
 
     def extend(
-        self, sequence: Sequence, upto: int, copies: list[Copy], swap_in: list[Copy], now: float
+        self, sequence: Sequence, upto: int, copies: list[Copy], now: float
     ) -> list[tuple[int, int]]:
         """Give ``sequence`` pages of its own for ``tokens[num_computed:upto]``.
 
         Needs ``needed()`` available pages. Appends to ``copies`` the copy of a page that was
-        shared so far, and to ``swap_in`` those of pages that were in host memory; gives
-        (logical, page) of every new entry of the table.
+        shared so far; gives (logical, page) of every new entry of the table.
         """
         changes: list[tuple[int, int]] = []
         unused = self.fill.unused_of(sequence)
@@ -127,12 +127,27 @@ class Memory:
             page = self._take()
             book.hold(page, now)
             changes.append((table.append(page), page))
-        if sequence.host:
-            swap_in += self._copies_in(sequence, len(table) - len(changes))
         if changes:
             self._grown.append(sequence.group)
             self.fill.unused += self.fill.unused_of(sequence) - unused
         return changes
+
+    def bring(self, sequence: Sequence, limit: int | None) -> list[Copy]:
+        """Copies of the next pages that ``sequence`` has in host memory, at most ``limit``.
+
+        Its table has pages for all of them. With the last one it has none there any more.
+        """
+        first = sequence.arrived
+        sources = sequence.host[max(first - sequence.host_start, 0) :][:limit]
+        targets = sequence.table.pages[first : first + len(sources)]
+        sequence.arrived += len(sources)
+        if sequence.state is SequenceState.WAITING:
+            for target in targets:
+                self.tier.find(target, first=True)
+        if sequence.host and sequence.arrived >= sequence.host_start + len(sequence.host):
+            self._read += self._forsake(sequence)
+            self._arriving.append(sequence)
+        return [Copy(*pair) for pair in zip(sources, targets, strict=True)]
 
     def fork(self, parent: Sequence, child: Sequence, now: float) -> None:
         """Let ``child`` share all pages of ``parent``, the partial last one included."""
@@ -164,6 +179,7 @@ class Memory:
             sequence.group.book.drop(page, now)
         sequence.num_indexed = 0
         sequence.num_computed = 0
+        sequence.arrived = 0
 
     def in_host(self, sequence: Sequence) -> list[int | None]:
         """For each page that ``num_computed`` reaches, the host page that has its content."""
@@ -257,20 +273,6 @@ class Memory:
                 break
             pages.append(page)
         return pages
-
-    def _copies_in(self, sequence: Sequence, hits: int) -> list[Copy]:
-        """The host pages onto those that the table of ``sequence`` got behind its first ``hits``.
-
-        The last ones it got are for tokens still to be computed.
-        """
-        targets = sequence.table.pages[hits:]
-        sources = sequence.host[hits - sequence.host_start :]
-        if sequence.state is SequenceState.WAITING:
-            for _, target in zip(sources, targets, strict=False):
-                self.tier.find(target, first=True)
-        self._read += self._forsake(sequence)
-        self._arriving.append(sequence)
-        return [Copy(*pair) for pair in zip(sources, targets, strict=False)]
 
     def _forsake(self, sequence: Sequence) -> list[int]:
         pages, sequence.host, sequence.num_saved = sequence.host, [], 0

@@ -107,6 +107,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "arrived",
         "group",
         "host",
         "host_start",
@@ -137,6 +138,7 @@ class Sequence:
         # when the sequence is swapped; else what it found there, until it is copied in.
         self.host: list[int] = []
         self.host_start = 0
+        self.arrived = 0  # first pages of the table that hold what they should, or will in a step
         self.num_saved = 0
         self.keys: list[bytes] = []  # of the first full pages; may be behind or ahead of the table
         self.num_indexed = 0  # full pages of the table that were offered to the index

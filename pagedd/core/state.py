@@ -81,11 +81,8 @@ class SchedulerState:
             group.charged = True
             group.account.used += sequence.missing
 
-    def join(self, sequence: Sequence, copied: int) -> None:
-        """The runner gets to know ``sequence``, for the first time since it was admitted.
-
-        ``copied`` pages of it come from host memory.
-        """
+    def join(self, sequence: Sequence) -> None:
+        """The runner gets to know ``sequence``, for the first time since it was admitted."""
         group, cached = sequence.group, sequence.num_computed
         resumes = sequence.has_begun
         swapped = sequence.state is SequenceState.SWAPPED
@@ -112,6 +109,7 @@ class SchedulerState:
         if self.config.prefix_cache:
             self.totals.prefix_queries += sequence.num_prompt
             self.totals.prefix_hits += cached
+            copied = sequence.arrived - sequence.num_indexed
             self.totals.host_hits += copied * self.config.page_size
         queued = group.book.elapsed_ms(Phase.QUEUED, self.now)
         self.events.started.append(Started(sequence.handle, cached, queued, len(sequence.table)))

@@ -98,7 +98,8 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
         notes=shape.notes,
     )
     free = loaded.spec.rope.longest_free_prompt
-    return Engine(ready, build_scheduler(config, ready, free, shape.page_bytes), runner)
+    scheduler = build_scheduler(config, ready, free, shape.page_bytes, shape.swap_in_pages)
+    return Engine(ready, scheduler, runner)
 
 
 def build_scheduler(
@@ -106,6 +107,7 @@ def build_scheduler(
     ready: Ready,
     longest_free_prompt: int | None = None,
     page_bytes: int = 0,
+    swap_in_pages: int | None = None,
 ) -> Scheduler:
     """The scheduler for an engine of this shape; prefixes are keyed anew in every process.
 
@@ -126,6 +128,7 @@ def build_scheduler(
             priority_aging=config.priority_aging,
             fair_share=config.fair_share,
             swap_in_ahead=ready.device.startswith("cuda"),
+            swap_in_pages=swap_in_pages,
             num_host_pages=ready.num_host_pages,
             page_bytes=page_bytes,
             longest_free_prompt=longest_free_prompt,

@@ -24,7 +24,7 @@ from pagedd.runtime.runner import Runner
 from pagedd.runtime.sampler import Draws, Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
 from pagedd.runtime.stream_swap import StreamSwap
-from pagedd.runtime.swap import Swap
+from pagedd.runtime.swap import STEP_BYTES, Swap
 from pagedd.runtime.threads import share_cores
 from pagedd_kernels.backend import Backend
 
@@ -55,6 +55,7 @@ class EngineShape:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    swap_in_pages: int  # to copy in at a time
     device: str
     dtype: str
     notes: tuple[str, ...]
@@ -97,6 +98,7 @@ def build_runner(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=budget,
         max_model_len=max_model_len,
+        swap_in_pages=max(STEP_BYTES[device.type] // size, 1),
         device=str(device),
         dtype=str(loaded.spec.dtype).removeprefix("torch."),
         notes=(

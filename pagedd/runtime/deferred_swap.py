@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 
 from pagedd.core.plan import StepPlan
-from pagedd.runtime.swap import Copied, PageTables
+from pagedd.runtime.swap import STEP_BYTES, Copied, PageTables
 from pagedd_kernels.backend import Backend
-
-STEP_BYTES = 32 << 20  # 2 to 3 ms: of that order are the shortest steps of small models
 
 
 class DeferredSwap:
@@ -27,7 +25,7 @@ class DeferredSwap:
     """
 
     def __init__(
-        self, cache: Tensor, host: Tensor, backend: Backend, step_bytes: int = STEP_BYTES
+        self, cache: Tensor, host: Tensor, backend: Backend, step_bytes: int = STEP_BYTES["cpu"]
     ) -> None:
         self._cache = cache
         self._host = host

@@ -7,6 +7,10 @@ from typing import NamedTuple, Protocol
 
 from pagedd.core.plan import Chunk, StepPlan
 
+# What a step copies out at a time, and in at a time, where it can choose: then the others wait for
+# it a fraction of a step.
+STEP_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}
+
 
 class Copied(NamedTuple):
     """Pages that went to host memory or came from there, and how long it took to copy them."""

@@ -55,6 +55,7 @@ def swap_world_of(value: bytes, mode: bytes) -> World:
         num_host_pages=(3, 1, 2, 8, 100)[digits.below(5)],
         preemption_mode=("swap", "auto", "recompute")[digits.below(3)],
         swap_in_ahead=digits.below(2) == 1,
+        swap_in_pages=(None, 1, 3)[digits.below(3)],
         page_bytes=world.config.page_size * 1_500_000,
     )
     return World(limits)
@@ -77,6 +78,7 @@ def tense_world_of(value: bytes) -> World:
         num_host_pages=(0, 4, 20)[digits.below(3)],
         preemption_mode=("swap", "auto", "recompute")[digits.below(3)],
         swap_in_ahead=digits.below(2) == 1,
+        swap_in_pages=(None, 1, 3)[digits.below(3)],
         page_bytes=page_size * 1_500_000,
     )
     return World(limits)

@@ -116,7 +116,7 @@ def count_more_than_was_found(state: SchedulerState) -> None:
 
 
 def join_before_the_copies(state: SchedulerState) -> None:
-    state.join(state.running.first, 0)
+    state.join(state.running.first)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Bench:
         request = Request(0, tuple(tokens), SamplingParams(max_tokens=9))
         sequence = Group(request, 0, 0.0, frozenset(), 99).sequences[0]
         self.memory.adopt(sequence, self.memory.hits(sequence), 0.0)
-        self.memory.extend(sequence, count, [], [], 0.0)
+        self.memory.extend(sequence, count, [], 0.0)
         sequence.num_computed = count
         self.memory.register(sequence)
         self.memory.settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagedd.core.events import StepEvents
 from pagedd.core.plan import StepPlan
 from pagedd.core.scheduler import Scheduler
+from pagedd.core.sequence import SequenceState
 from tests.core.symbolic import SymbolicRunner
 
 
@@ -15,6 +16,7 @@ class Witness:
         self._memory = scheduler._state.memory
         self._scheduler = scheduler
         self._runner = runner
+        self._swapped: set[tuple[int, int]] = set()
         self._tables: dict[tuple[int, int], list[int]] = {}
         self._device: dict[bytes, int] = {}
         self._host: dict[bytes, int] = {}
@@ -29,6 +31,12 @@ class Witness:
     def before(self) -> None:
         """A plan is about to be made."""
         groups = self._scheduler._state.groups.values()
+        self._swapped = {
+            (each.handle, each.index)
+            for group in groups
+            for each in group.sequences
+            if each.state is SequenceState.SWAPPED
+        }
         self._tables = {
             (each.handle, each.index): list(each.table.pages)
             for group in groups
@@ -41,10 +49,9 @@ class Witness:
     def after(self, plan: StepPlan, events: StepEvents) -> None:
         """The plan was made, and not carried out yet."""
         self._check_copies_out(plan, events)
-        back = {(each.handle, each.choice) for each in events.resumed if each.mode == "swap"}
-        owned = {
-            page for join in plan.join if (join.handle, join.index) in back for page in join.pages
-        }
+        running = self._scheduler._state.running
+        tables = (each.table for each in running if (each.handle, each.index) in self._swapped)
+        owned = {page for table in tables for page in table.pages}
         self.swapped += sum(copy.dst in owned for copy in plan.swap_in)
         self._check_evicted(events)
         self._check_recency(plan)

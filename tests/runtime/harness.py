@@ -42,6 +42,7 @@ class Bench:
 
     ``page_seconds`` is what copying a page is said to take. ``lazy``: of what a swap copies out, a
     step copies no more than it must, or one page (a small model's copies are all made at once).
+    ``swap_in_pages``: of what it copies in, a step copies no more than so many.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Bench:
         prefix_cache: bool = True,
         page_seconds: float = PAGE_SECONDS,
         lazy: bool = False,
+        swap_in_pages: int | None = None,
         **config: Any,
     ) -> None:
         name = model if isinstance(model, Path) else "loaded"
@@ -78,6 +80,7 @@ class Bench:
                 priority_aging=self.config.priority_aging,
                 fair_share=self.config.fair_share,
                 num_host_pages=self.shape.num_host_pages,
+                swap_in_pages=swap_in_pages or self.shape.swap_in_pages,
                 page_bytes=PAGE_BYTES,
                 longest_free_prompt=self.loaded.spec.rope.longest_free_prompt,
             ),

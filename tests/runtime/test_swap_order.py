@@ -29,6 +29,7 @@ def tight(seed: int) -> tuple[World, random.Random]:
             preemption_mode=rng.choice(("swap", "swap", "auto")),
             prefix_cache=rng.random() < 0.7,
             swap_in_ahead=rng.random() < 0.5,
+            swap_in_pages=rng.choice((None, 1, 2)),
             page_bytes=1000,
         )
     ), rng

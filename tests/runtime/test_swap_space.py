@@ -129,9 +129,9 @@ def test_copies_put_off_change_no_answer(tiny: Path, mode: str) -> None:
         (list(range(5 + i, 25 + 3 * i)), SamplingParams(max_tokens=30, seed=i)) for i in range(8)
     ]
     roomy = Bench(tiny, num_pages=200, page_size=8)
-    tight = Bench(roomy.loaded, num_pages=20, page_size=8, preemption_mode=mode)
-    runner = tight.runner
-    runner.swap = DeferredSwap(runner.cache, runner.host_cache.pages, tight.loaded.backend, 1)
+    tight = Bench(
+        roomy.loaded, num_pages=20, page_size=8, preemption_mode=mode, lazy=True, swap_in_pages=1
+    )
     expected = roomy.run(requests)
     assert tight.run(requests) == expected
     assert tight.scheduler.stats().preemptions_swap >= 2
