@@ -21,24 +21,32 @@ DEVIATION = 1.25  # of what steps will take from what they have taken
 LOOK_AHEAD = 256  # sequences of the queue that are followed; those behind wait in proportion
 
 
-def eta_ms(state: SchedulerState, group: Group, is_next: bool = False) -> tuple[float, float]:
+def eta_ms(
+    state: SchedulerState, group: Group, places: list[int], is_next: bool = False
+) -> tuple[float, float]:
     """Until ``group`` begins or goes on or, when a part of it runs, until it has ended.
 
-    ``is_next`` says that the next plan admits it: then at most one step is to be waited for. Takes
-    time proportional to the slots, the pages of what runs and ``LOOK_AHEAD``.
+    ``places`` are those of its sequences in the queue. ``is_next`` says that the next plan admits
+    one: then at most one step is to be waited for. Takes time proportional to the slots, the pages
+    of what runs and ``LOOK_AHEAD``.
     """
     if is_next:
         rows = sum(each.missing for each in state.running if each.missing > 1)
         busy = min(rows, state.config.max_num_batched_tokens) * state.costs.token_seconds
         return 0.0, (state.costs.step_seconds + busy) * DEVIATION * 1e3
-    first, second = (_Forecast(state, group, hopeful).seconds() for hopeful in (True, False))
+    queue = list(islice(state.waiting, LOOK_AHEAD))
+    first, second = (
+        _Forecast(state, group, places, hopeful).seconds(queue) for hopeful in (True, False)
+    )
     return min(first, second) * 1e3, max(first, second) * 1e3
 
 
 class _Forecast:
     """Goes from end to end, in steps from now; a step of prefill takes its time on top."""
 
-    def __init__(self, state: SchedulerState, group: Group, hopeful: bool) -> None:
+    def __init__(
+        self, state: SchedulerState, group: Group, places: list[int], hopeful: bool
+    ) -> None:
         self._state = state
         self._group = group
         self._hopeful = hopeful
@@ -50,38 +58,36 @@ class _Forecast:
         self._busy = 0.0  # seconds of prefills and copies so far
         self._last = 0  # step in which the last of the request's sequences ends
         self._found = 0.0  # share of the tokens of a prompt that the index finds
-        self._behind = [each for each in group.remaining if each.slot < 0]
-        self._ahead = min(map(state.waiting.place, self._behind), default=0)
-        self._least = state.lengths.least(1 + self._ahead)  # what choices draw, in hope
+        self._places = places
+        self._least = state.lengths.least(1 + min(places, default=0))  # that choices draw, in hope
         totals = state.totals
         if hopeful and totals.prefix_queries:
             self._found = totals.prefix_hits / totals.prefix_queries
 
-    def seconds(self) -> float:
-        """From now on."""
+    def seconds(self, queue: list[Sequence]) -> float:
+        """From now on; ``queue`` is its beginning."""
         again = self._seat_running()
-        if len(self._behind) == len(self._group.remaining):
-            return self._until_start(again)
-        own = len(self._behind) + sum(each.group is self._group for each in again)
-        for sequence in [*again, *islice(self._state.waiting, LOOK_AHEAD)]:
+        if len(self._places) == len(self._group.remaining):
+            return self._until_start(again, queue)
+        own = len(self._places) + sum(each.group is self._group for each in again)
+        for sequence in [*again, *queue]:
             if not own and self._step >= self._last:
                 break
             self._wait(sequence)
             self._seat(sequence)
             own -= sequence.group is self._group
-        places = map(self._state.waiting.place, self._behind)
-        return self._time(self._last) * max(1, (max(places, default=0) + 1) / LOOK_AHEAD)
+        return self._time(self._last) * max(1, (max(self._places, default=0) + 1) / LOOK_AHEAD)
 
-    def _until_start(self, again: list[Sequence]) -> float:
+    def _until_start(self, again: list[Sequence], queue: list[Sequence]) -> float:
         for sequence in again:
             self._wait(sequence)
             self._seat(sequence)
-        for sequence in islice(self._state.waiting, LOOK_AHEAD):
+        for sequence in queue:
             self._wait(sequence)
             if sequence.group is self._group:
                 return self._time(self._step)
             self._seat(sequence)
-        return self._time(self._step) * (self._ahead + 1) / LOOK_AHEAD
+        return self._time(self._step) * (min(self._places) + 1) / LOOK_AHEAD
 
     def _seat_running(self) -> list[Sequence]:
         """Let run what runs and does not give way; what would have to, some day, in its order."""

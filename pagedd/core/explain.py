@@ -53,16 +53,15 @@ def explain(
         behind.append(state.waiting.first)
     taken = _taken(state, in_flight) if behind else _Taken(0, 0)
     waiting = tuple(_explain_waiting(state, each, taken) for each in behind)
-    is_next = not running and any(
-        (each.handle, each.limit, each.ahead) == (handle, "turn", 0) for each in waiting
-    )
+    own = [each for each in waiting if each.handle == handle]
+    is_next = not running and any((each.limit, each.ahead) == ("turn", 0) for each in own)
     return Explained(
         ref,
         handle,
         min((_state(each) for each in sequences), key=_FURTHEST.index).value,
         waiting,
         running,
-        eta_ms(state, group, is_next),
+        eta_ms(state, group, [each.ahead for each in own], is_next),
     )
 
 
@@ -93,6 +92,7 @@ def _explain_waiting(state: SchedulerState, sequence: Sequence, taken: _Taken) -
 
 def _waiting(state: SchedulerState, sequence: Sequence, need: Need) -> Waiting:
     holders, others = _holders(state, need.limit)
+    first = state.waiting.first
     return Waiting(
         handle=sequence.handle,
         choice=sequence.index,
@@ -101,8 +101,8 @@ def _waiting(state: SchedulerState, sequence: Sequence, need: Need) -> Waiting:
         available=need.available,
         short=max(need.needed - need.available, 0),
         headroom=need.headroom,
-        ahead=state.waiting.place(sequence),
-        first=state.waiting.first.handle,
+        ahead=0 if sequence is first else state.waiting.place(sequence),
+        first=first.handle,
         holders=holders,
         others=others,
     )

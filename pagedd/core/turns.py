@@ -90,9 +90,16 @@ class _Level:
 
     def __iter__(self) -> Iterator[Sequence]:
         yield from self._begun
-        lines = sorted(self._lines, key=self._turn)
-        for turns in zip_longest(*(self._lines[account] for account in lines)):
-            yield from (sequence for sequence in turns if sequence is not None)
+        # Sorted only as far as it is asked for: most look at the beginning of a long queue.
+        turns = [(*self._turn(account), account) for account in self._lines]
+        heapify(turns)
+        lines: list[Iterator[Sequence]] = []
+        while turns:
+            line = iter(self._lines[heappop(turns)[-1]])
+            yield next(line)
+            lines.append(line)
+        for later in zip_longest(*lines):
+            yield from (sequence for sequence in later if sequence is not None)
 
     def __contains__(self, sequence: Sequence) -> bool:
         if sequence.has_begun:

@@ -134,7 +134,7 @@ def test_a_long_queue_is_not_walked_to_its_end() -> None:
     for handle in (LOOK_AHEAD // 2, LOOK_AHEAD * 2, LOOK_AHEAD * 20):
         scheduler.explain(handle, 0, 0.0)
         ranges.append(scheduler._state.events.explained.pop().eta_ms)
-    assert 0 < looked.count <= 3 * 2 * LOOK_AHEAD
+    assert 0 < looked.count <= 3 * LOOK_AHEAD
     for before, after in pairwise(found for found in ranges if found is not None):
         assert before[0] < after[0]
         assert before[1] < after[1]
