@@ -169,6 +169,7 @@ def _taken(state: SchedulerState, in_flight: StepPlan | None) -> _Taken:
         return _Taken(in_flight.num_tokens, 0)  # it has its pages
     memory, config = state.memory, state.config
     rows = growth = 0
+    room = config.swap_in_pages
     copied: Counter[int] = Counter()  # how many write to a page that is not theirs alone
     decodes, prefills = share(list(state.running), config.max_num_batched_tokens)
     for sequence, length in [*((each, 1) for each in decodes), *prefills]:
@@ -177,8 +178,19 @@ def _taken(state: SchedulerState, in_flight: StepPlan | None) -> _Taken:
         if memory.needed(sequence, upto) > new:
             copied[sequence.table.pages[sequence.num_computed // memory.page_size]] += 1
         growth += new
-        if not (sequence.host and config.swap_in_ahead):  # or else its pages come first
+        come = _to_come(sequence)
+        late = room is not None and come > room
+        if room is not None:
+            room -= min(come, room)
+        if late or not (come and config.swap_in_ahead):  # or else it goes on a step later
             rows += length
     # The last one that names such a page keeps it.
     growth += sum(min(times, memory.pool.refs[page] - 1) for page, times in copied.items())
     return _Taken(rows, growth)
+
+
+def _to_come(sequence: Sequence) -> int:
+    """Pages that are to be copied in from host memory before ``sequence`` goes on."""
+    if not sequence.host:
+        return 0
+    return sequence.host_start + len(sequence.host) - max(sequence.arrived, sequence.host_start)

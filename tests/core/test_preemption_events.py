@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from pagedd.core.costs import Choice
 from pagedd.core.events import Preempted, Resumed
@@ -16,7 +15,7 @@ from pagedd.core.policies import POLICIES
 from pagedd.core.prefix import PrefixIndex
 from pagedd.core.scheduler import SchedulerConfig
 from pagedd.core.sequence import Sequence
-from tests.core.test_histories import act, finish, swap_world_of
+from tests.core.histories import HAPPENINGS, LIMITS, MODE, act, finish, swap_world_of
 from tests.core.world import World, config, prompt
 
 Who = tuple[int, int]  # handle and choice
@@ -202,11 +201,7 @@ def test_random_histories_tell_the_truth() -> None:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(
-        limits=st.binary(min_size=5, max_size=5),
-        mode=st.binary(min_size=1, max_size=1),
-        happenings=st.lists(st.binary(min_size=7, max_size=7), min_size=6, max_size=30),
-    )
+    @given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
     def check(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
         world = Witness(swap_world_of(limits, mode).config)
         for value in happenings:

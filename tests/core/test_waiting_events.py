@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given
 
 from pagedd.core.events import Waiting
+from tests.core.histories import HAPPENINGS, LIMITS, MODE, act, finish, swap_world_of
 from tests.core.test_explain import head
-from tests.core.test_explain_histories import HAPPENINGS, HISTORIES, LIMITS, MODE
-from tests.core.test_histories import act, finish, swap_world_of
+from tests.core.test_explain_histories import HISTORIES
 from tests.core.world import World, config, prompt
 
 
