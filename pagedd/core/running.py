@@ -3,6 +3,10 @@
 Tokens go to decoding sequences first, then to partial prefills. Pages go by urgency: a sequence
 that finds none takes them from the end of the order of protection, from sequences that this step
 has not scheduled yet. So nothing ever has to be taken back out of a plan.
+
+A step takes the longer the more it computes. So the step that gives a request its first token
+leaves out those that are less urgent than it was asked to be: it waits for the step before to end,
+but not for their tokens in its own. They lose a step, and never two in a row.
 """
 
 from __future__ import annotations
@@ -20,7 +24,10 @@ def compute_running(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     """Schedule the running sequences as far as the budget goes, the most urgent one always."""
     if not state.running:
         return
-    decodes, prefills = share(list(state.running), draft.budget)
+    running = list(state.running)
+    ahead = running if state.held_back else _ahead(running, draft.budget)
+    state.held_back = len(ahead) < len(running)
+    decodes, prefills = share(ahead, draft.budget)
     if _suffices(state, decodes, prefills):
         draft.compute_each(decodes)
         for sequence, length in prefills:
@@ -29,6 +36,20 @@ def compute_running(state: SchedulerState, draft: Draft, rank: Rank) -> None:
         lengths = {sequence.slot: 1 for sequence in decodes}
         lengths.update((sequence.slot, length) for sequence, length in prefills)
         _place(state, draft, most_protected_first(state.running, rank), lengths)
+    if state.held_back:
+        draft.budget = 0  # for those that wait, too
+
+
+def _ahead(running: list[Sequence], budget: int) -> list[Sequence]:
+    """Who computes in this step: all, or those that are not less urgent than a first token."""
+    if running[-1].priority == running[0].priority:
+        return running
+    newcomer = next((each for each in running if each.num_generated == 0), None)
+    if newcomer is None:
+        return running
+    ahead = [each for each in running if each.priority <= newcomer.asked]
+    # a prompt that takes several steps leaves room for others in all but the last of them
+    return ahead if sum(each.missing for each in ahead) <= budget else running
 
 
 def share(running: list[Sequence], budget: int) -> tuple[list[Sequence], list[Work]]:

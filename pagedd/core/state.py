@@ -51,6 +51,7 @@ class SchedulerState:
         self.lengths = Lengths()
         self.noted: tuple[int, int, str] | None = None  # who waits first, handle, choice and limit
         self.arrivals = 0
+        self.held_back = False  # the last plan left out who was less urgent than a first token
         self.put_backs = 0  # sequences put from running back to waiting, since the start
         self.now = 0.0
 

@@ -128,6 +128,8 @@ def test_the_urgent_does_not_wait_for_what_it_takes() -> None:
     waits = [explained(world, handle).waiting[0].limit for handle in urgent]
     assert waits == ["turn", "turn", "slots"]  # the third is no more urgent than what runs
     world.step()
+    assert [explained(world, handle).state for handle in urgent[:2]] == ["decoding", "prefilling"]
+    world.step()
     assert {explained(world, handle).state for handle in urgent[:2]} == {"decoding"}
     waiting, first = explained(world, urgent[2]).waiting
     assert (waiting.limit, waiting.ahead, waiting.first) == ("slots", 2, low[0])
