@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
@@ -71,13 +72,14 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     from pagedd.models.load import load_model
     from pagedd.models.resolve import resolve
     from pagedd.models.spec import weight_bytes
-    from pagedd.runtime.build import build_runner, free_device_bytes
+    from pagedd.runtime.build import build_runner
+    from pagedd.runtime.sizes import decide_shape, free_device_bytes
     from pagedd.text.prepare import prepare
 
     files = resolve(config.model, need_weights=config.load_format != "dummy")
     progress("tokenizer", 0.0)
     text_dir = prepare(files)
-    loaded = load_model(config, progress)
+    loaded = load_model(config, progress, partial(decide_shape, config))
     runner, shape = build_runner(config, loaded, progress)
     ready = Ready(
         model=files.name,

@@ -18,6 +18,7 @@ from pagedd.models.weights import SafetensorsWeights, check_tensors
 from pagedd_kernels.backend import Backend, Selection, select_backend
 
 Progress = Callable[[str, float], None]
+Check = Callable[[ModelSpec, torch.device], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,12 @@ class LoadedModel:
     ]  # (backend, reason) of those that would have been preferred
 
 
-def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
+def load_model(config: EngineConfig, progress: Progress, check: Check | None = None) -> LoadedModel:
     """Load the model of ``config``; ``progress(phase, fraction)`` is called as it goes on.
 
-    Errors: ``ModelNotFound``, ``ModelError`` (the files), ``UsageError`` (device, dtype, format).
+    ``check`` is called with the spec that the model will have before any weight is read, and may
+    raise. Errors: ``ModelNotFound``, ``ModelError`` (the files), ``UsageError`` (device, dtype,
+    format).
     """
     if config.load_format not in ("auto", "dummy"):
         raise UsageError(f"load format {config.load_format!r} is unknown: auto or dummy")
@@ -48,6 +51,8 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     spec = replace(spec, dtype=_activation_dtype(config.dtype, spec.dtype, device))
     weights = DummyWeights(spec, config.seed or 0) if dummy else _open(files, spec.dtype)
     spec = check_tensors(spec, weights)
+    if check is not None:
+        check(spec, device)
     selection = _select(device, spec.dtype)
     model = Decoder(
         spec, weights, selection.backend, device, lambda fraction: progress("weights", fraction)

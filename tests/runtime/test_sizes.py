@@ -8,6 +8,10 @@ from typing import Any
 import psutil
 import pytest
 
+import pagedd.models.load
+import pagedd.text.prepare
+from pagedd.engine.main import build_engine
+from pagedd.engine.messages import EngineConfig
 from pagedd.errors import UsageError
 from tests.runtime.harness import Bench
 from tests.tiny.models import build
@@ -42,6 +46,31 @@ def test_the_number_of_pages_is_measured_by_what_is_free(
     assert Bench(model, num_pages=10, page_size=16).shape.num_pages == 10
     with pytest.raises(UsageError, match="--num-pages 11"):
         Bench(model, num_pages=11, page_size=16)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"swap_space": 2**50},
+            r"--swap-space [\d,]+ bytes is more than the [\d,]+ bytes that are",
+        ),
+        ({"num_host_pages": 2**40}, r"--num-host-pages [\d,]+ bytes is more than the"),
+        ({"num_pages": 2**40}, r"--num-pages [\d,]+: [\d,]+ bytes is more than the"),
+        ({"max_model_len": 10**6}, "--max-model-len 1,000,000 is more than the model's"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_load(
+    model: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], message: str
+) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("weights are read")
+
+    monkeypatch.setattr(pagedd.models.load, "Decoder", load)
+    monkeypatch.setattr(pagedd.text.prepare, "prepare", lambda files: "")
+    asked = EngineConfig(model=str(model), **config)
+    with pytest.raises(UsageError, match=message):
+        build_engine(asked, lambda phase, fraction: None)
 
 
 def test_the_smallest_cache_serves_one_token(model: Path) -> None:

@@ -13,11 +13,11 @@ import torch
 from pagedd.core.plan import Chunk, Copy, StepPlan
 from pagedd.core.request import SamplingParams
 from pagedd.errors import UsageError
-from pagedd.runtime.build import SWAP_POOLS
 from pagedd.runtime.cuda_streams import runs
 from pagedd.runtime.deferred_swap import DeferredSwap
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.host_memory import Populated, map_zeros
+from pagedd.runtime.sizes import SWAP_POOLS
 from pagedd_kernels.reference import TorchBackend
 from tests.runtime.harness import Bench
 from tests.tiny.models import build
