@@ -42,7 +42,8 @@ class Bench:
 
     ``page_seconds`` is what copying a page is said to take. ``lazy``: of what a swap copies out, a
     step copies no more than it must, or one page (a small model's copies are all made at once).
-    ``swap_in_pages``: of what it copies in, a step copies no more than so many.
+    ``swap_in_pages``: of what it copies in, a step copies no more than so many. ``ahead``: as on a
+    GPU, what comes back is copied in while others compute.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Bench:
         prefix_cache: bool = True,
         page_seconds: float = PAGE_SECONDS,
         lazy: bool = False,
+        ahead: bool = False,
         swap_in_pages: int | None = None,
         **config: Any,
     ) -> None:
@@ -80,6 +82,7 @@ class Bench:
                 priority_aging=self.config.priority_aging,
                 fair_share=self.config.fair_share,
                 num_host_pages=self.shape.num_host_pages,
+                swap_in_ahead=ahead,
                 swap_in_pages=swap_in_pages or self.shape.swap_in_pages,
                 page_bytes=PAGE_BYTES,
                 longest_free_prompt=self.loaded.spec.rope.longest_free_prompt,
@@ -90,6 +93,7 @@ class Bench:
         self.handle = 0
         self.now = 0.0
         self.tally = Tally()
+        self.whole = swap_in_pages is None  # a small model's pages come back all at once
         self.preempted: list[Preempted] = []
         self.resumed: list[Resumed] = []
         self.reprioritized: list[Reprioritized] = []

@@ -69,13 +69,20 @@ def test_every_request_gives_way_again_and_again(
 
 
 @pytest.mark.parametrize("num_host_pages", [96, 20])
-@pytest.mark.parametrize(("mode", "lazy"), [("swap", True), ("swap", False), ("auto", True)])
+@pytest.mark.parametrize(
+    ("mode", "lazy", "ahead"),
+    [("swap", False, False), ("swap", True, False), ("swap", True, True), ("auto", True, False)],
+)
 def test_what_both_memories_remember_is_right(
-    crowd: Crowd, mode: str, lazy: bool, num_host_pages: int
+    crowd: Crowd, mode: str, lazy: bool, ahead: bool, num_host_pages: int
 ) -> None:
     """B12: again and again in one pool, so that what was evicted or swapped is found again."""
     bench = crowd.tight(
-        preemption_mode=mode, num_host_pages=num_host_pages, page_seconds=EVEN, lazy=lazy
+        preemption_mode=mode,
+        num_host_pages=num_host_pages,
+        page_seconds=EVEN,
+        lazy=lazy,
+        ahead=ahead,
     )
     for turn in range(6):
         crowd.serve(bench, order=crowd.order(turn), apart=turn % 3)
@@ -86,12 +93,14 @@ def test_what_both_memories_remember_is_right(
 
 
 @pytest.mark.parametrize("prefix_cache", [True, False])
-@pytest.mark.parametrize("mode", ["swap", "recompute"])
+@pytest.mark.parametrize(("mode", "ahead"), [("swap", False), ("swap", True), ("recompute", False)])
 def test_who_is_back_before_its_copy_is_complete(
-    crowd: Crowd, mode: str, prefix_cache: bool
+    crowd: Crowd, mode: str, ahead: bool, prefix_cache: bool
 ) -> None:
     """Slots are short for one step, and pages are not: all go, and are back at once."""
-    bench = crowd.tight(num_pages=120, preemption_mode=mode, prefix_cache=prefix_cache, lazy=True)
+    bench = crowd.tight(
+        num_pages=120, preemption_mode=mode, prefix_cache=prefix_cache, lazy=True, ahead=ahead
+    )
     slots = bench.shape.max_num_seqs
     params = SamplingParams(max_tokens=1, temperature=0.0)
 
