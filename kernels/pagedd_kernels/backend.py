@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.quantized import BlockQuantized
 
 
 class Backend(Protocol):
@@ -87,9 +88,14 @@ class Backend(Protocol):
         ...
 
     def linear(
-        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+        self,
+        weight: Tensor | BlockQuantized,
+        bias: Tensor | None,
+        out_dtype: torch.dtype | None = None,
     ) -> Callable[[Tensor], Tensor]:
         """A function ``x [rows, in] → [rows, out]`` for ``weight [out, in]``, packed as it likes.
+
+        Quantised weights stand for their ``dequantize()`` and give the same results, bit for bit.
 
         ``out_dtype`` is the result's; None: that of ``x``. For logits, float32: where a backend
         can, it then gives the sums unrounded. The backend may keep a form of its own of the weight

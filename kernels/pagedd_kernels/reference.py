@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.quantized import BlockQuantized, dense
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -117,10 +118,13 @@ class TorchBackend:
         return (F.silu(gate) * up).to(gate_up.dtype)
 
     def linear(
-        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+        self,
+        weight: Tensor | BlockQuantized,
+        bias: Tensor | None,
+        out_dtype: torch.dtype | None = None,
     ) -> Callable[[Tensor], Tensor]:
         """See ``Backend.linear``; the weight is kept as it is, the sums are rounded once."""
-        return partial(linear, weight=weight, bias=bias, out_dtype=out_dtype)
+        return partial(linear, weight=dense(weight), bias=bias, out_dtype=out_dtype)
 
 
 def linear(

@@ -19,6 +19,7 @@ from pagedd_kernels.cpu.threads import default_threads
 from pagedd_kernels.cpu.views import Views
 from pagedd_kernels.cpu.weights import Arena, Linear
 from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.quantized import BlockQuantized, dense
 
 
 class CpuBackend:
@@ -194,10 +195,13 @@ class CpuBackend:
         return out
 
     def linear(
-        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+        self,
+        weight: Tensor | BlockQuantized,
+        bias: Tensor | None,
+        out_dtype: torch.dtype | None = None,
     ) -> Linear:
         """See ``Backend.linear``. ``out_dtype`` float32 gives the sums unrounded (for logits)."""
-        return Linear(self._engine, self._arena, weight, bias, out_dtype)
+        return Linear(self._engine, self._arena, dense(weight), bias, out_dtype)
 
     def stack(
         self, blocks: Sequence[BlockWeights], final_norm: Tensor, *, eps: float, scale: float

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.quantized import BlockQuantized, dense
 from pagedd_kernels.reference import linear
 from pagedd_kernels.triton_ import attention_launch, kv_write, pages, rows, tiles
 from pagedd_kernels.triton_.attention import attention_kernel
@@ -107,10 +108,13 @@ class TritonBackend:
         return out
 
     def linear(
-        self, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None
+        self,
+        weight: Tensor | BlockQuantized,
+        bias: Tensor | None,
+        out_dtype: torch.dtype | None = None,
     ) -> Callable[[Tensor], Tensor]:
         """See ``Backend.linear``: the vendor's library through torch, the weight as it is."""
-        return partial(linear, weight=weight, bias=bias, out_dtype=out_dtype)
+        return partial(linear, weight=dense(weight), bias=bias, out_dtype=out_dtype)
 
 
 def _architecture(device: torch.device) -> int:
