@@ -30,7 +30,7 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(BIN)/pagedd pull smollm2-135m-instruct
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(VENV)/ready
 	$(BIN)/python -m pytest -m slow

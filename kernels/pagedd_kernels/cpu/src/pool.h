@@ -3,6 +3,8 @@
 // the system has put aside costs nothing until it is given a core, and an idle pool sleeps.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -47,9 +49,19 @@ class Scratch {
   size_t size_ = 0;
 };
 
+// How often this process is a fork of a fork. A child has none of its parent's workers, and may
+// have been copied while one held a lock.
+inline std::atomic<int>& forks() {
+  static std::atomic<int> count{0};
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks().fetch_add(1, std::memory_order_relaxed); });
+  (void)registered;
+  return count;
+}
+
 class Pool {
  public:
-  explicit Pool(int threads) { resize(threads); }
+  explicit Pool(int threads) : forks_(forks().load()) { resize(threads); }
   ~Pool() { resize(1); }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -78,7 +90,7 @@ class Pool {
   // Calls body(piece, worker) once for each piece, in any order, from all threads.
   template <class F>
   void run(int64_t pieces, F&& body) {
-    if (threads_ == 1 || pieces <= 1) {
+    if (threads_ == 1 || pieces <= 1 || forks().load(std::memory_order_relaxed) != forks_) {
       for (int64_t i = 0; i < pieces; ++i) body(i, 0);
       return;
     }
@@ -168,6 +180,7 @@ class Pool {
   alignas(64) std::atomic<int> sleepers_{0};
   Call call_ = nullptr;
   void* context_ = nullptr;
+  const int forks_;
   int threads_ = 1;
   bool stopping_ = false;
   std::mutex mutex_;
