@@ -22,7 +22,8 @@ class BlockQuantized:
     """A weight matrix ``[out, in]``; ``in`` is a multiple of ``BLOCK``.
 
     ``codes [out, in]`` uint8, below ``1 << bits``; ``scales`` and ``offsets [out, in / BLOCK]``,
-    both float16 or both float32. ``bits``: 4 or 8. ``dtype``: what the matrix stands for in
+    both float16 or both float32; ``scale · code`` is exact in float32, as it is for all formats
+    named above. ``bits``: 4 or 8. ``dtype``: what the matrix stands for in
     computing: float32, bfloat16 or float16.
     """
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.quantized import BLOCK, BlockQuantized
 
 LAYERS = 2
 LAYER = 1
@@ -110,3 +111,24 @@ def make_rope(batch: Batch, rope_dim: int) -> Tensor:
     frequency = 10000.0 ** (-torch.arange(0, rope_dim, 2) / rope_dim)
     angle = batch.inputs.positions.cpu()[:, None].float() * frequency
     return torch.cat((angle.cos(), angle.sin()), dim=-1).to(batch.shape.device)
+
+
+def quantized(
+    rows: int,
+    columns: int,
+    bits: int,
+    dtype: torch.dtype,
+    seed: int = 0,
+    scale_dtype: torch.dtype = torch.float16,
+) -> BlockQuantized:
+    """A weight matrix of random codes, scales and offsets."""
+    made = torch.Generator().manual_seed(seed)
+    shape = (rows, columns // BLOCK)
+    return BlockQuantized(
+        torch.randint(1 << bits, (rows, columns), dtype=torch.uint8, generator=made),
+        # at most 16 significant bits, so that products with codes are exact in float32
+        (torch.randint(1 << 16, shape, generator=made) * 2.0**-22).to(scale_dtype),
+        (torch.randn(shape, generator=made) * 0.1).to(scale_dtype),
+        bits,
+        dtype,
+    )

@@ -9,7 +9,12 @@ import pytest
 from pagedd_kernels.cpu.backend import CpuBackend
 from pagedd_kernels.cpu.library import load_library
 
-NEEDED = {"native": set(), "generic": set(), "avx2": {"avx2", "fma", "f16c"}}
+NEEDED = {
+    "native": set(),
+    "generic": set(),
+    "avx2": {"avx2", "fma", "f16c"},
+    "avx512bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"},
+}
 
 
 def _features() -> set[str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pagedd_kernels.cpu.backend import CpuBackend
-from tests.kernels.batches import TOLERANCE
+from tests.kernels.batches import TOLERANCE, quantized
 from tests.kernels.cpu_isas import NEEDED, backend_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -113,3 +113,19 @@ def test_weights_outlive_the_backend_and_the_original() -> None:
     linear = backend_of("native").linear(weight.clone(), None)
     torch.zeros(1 << 16)
     assert torch.equal(linear(x), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scale_dtype", [torch.float16, torch.float32], ids=str)
+def test_quantised_weights_give_what_their_dense_form_gives(
+    backend: CpuBackend, bits: int, scale_dtype: torch.dtype, dtype: torch.dtype
+) -> None:
+    for n, k in ((100, 96), (32, 4128), (1, 32)):
+        weight = quantized(n, k, bits, dtype, scale_dtype=scale_dtype)
+        x = operands(1, k, 70, dtype)[0]
+        bias = torch.randn(n).to(dtype)
+        packed = backend.linear(weight, bias)
+        dense = backend.linear(weight.dequantize(), bias)
+        for rows in (1, 5, 16, 33, 70):
+            assert torch.equal(packed(x[:rows]), dense(x[:rows]))

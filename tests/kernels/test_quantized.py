@@ -5,22 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pagedd_kernels.quantized import BLOCK, BlockQuantized, concatenate
+from pagedd_kernels.quantized import BLOCK, concatenate
 from pagedd_kernels.reference import TorchBackend
-
-
-def quantized(
-    rows: int, columns: int, bits: int, dtype: torch.dtype, seed: int = 0
-) -> BlockQuantized:
-    made = torch.Generator().manual_seed(seed)
-    shape = (rows, columns // BLOCK)
-    return BlockQuantized(
-        torch.randint(1 << bits, (rows, columns), dtype=torch.uint8, generator=made),
-        (torch.rand(shape, generator=made) * 0.02).half(),
-        (torch.randn(shape, generator=made) * 0.1).half(),
-        bits,
-        dtype,
-    )
+from tests.kernels.batches import quantized
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -19,7 +19,7 @@ from pagedd_kernels.cpu.threads import default_threads
 from pagedd_kernels.cpu.views import Views
 from pagedd_kernels.cpu.weights import Arena, Linear
 from pagedd_kernels.inputs import PagedInputs
-from pagedd_kernels.quantized import BlockQuantized, dense
+from pagedd_kernels.quantized import BlockQuantized
 
 
 class CpuBackend:
@@ -54,7 +54,7 @@ class CpuBackend:
 
     @property
     def isa(self) -> str:
-        """The instruction set compiled for: avx512-bf16, avx512, avx2 or generic."""
+        """The instruction set compiled for: avx512-amx, avx512-bf16, avx512, avx2 or generic."""
         return bytes(self._library.isa()).decode()
 
     @property
@@ -201,7 +201,7 @@ class CpuBackend:
         out_dtype: torch.dtype | None = None,
     ) -> Linear:
         """See ``Backend.linear``. ``out_dtype`` float32 gives the sums unrounded (for logits)."""
-        return Linear(self._engine, self._arena, dense(weight), bias, out_dtype)
+        return Linear(self._engine, self._arena, weight, bias, out_dtype)
 
     def stack(
         self, blocks: Sequence[BlockWeights], final_norm: Tensor, *, eps: float, scale: float

@@ -20,10 +20,12 @@ SOURCES = Path(__file__).parent / "src"
 ENTRY = "kernels.cpp"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 COMPILERS = ("c++", "g++", "clang++")
+AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
 # Flag sets to try in turn for each instruction set; all but native serve tests.
 ISA_FLAGS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "native": (("-march=native",), ("-mcpu=native",), ()),
-    "avx512": (("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"),),
+    "avx512bf16": ((*AVX512, "-mavx512bf16"),),
+    "avx512": (AVX512,),
     "avx2": (("-mavx2", "-mfma", "-mf16c"),),
     "generic": ((),),
 }

@@ -28,6 +28,8 @@ class LinearStruct(ctypes.Structure):
         ("k", c_int64),
         ("panels", c_void_p),
         ("bias", c_void_p),
+        ("bits", c_int32),
+        ("scale_dtype", c_int32),
     ]
 
 
@@ -99,6 +101,8 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "huge_pages": (None, (P, I64)),
     "packed_bytes": (I64, (I32, I64, I64)),
     "pack": (None, (P, I32, P, I64, I64, I64, P)),
+    "packed_block_bytes": (I64, (I32, I32, I64, I64)),
+    "pack_blocks": (None, (P, I32, I32, I32, P, P, P, I64, I64, P)),
     "linear": (None, (P, P, P, I64, P, I64)),
     "rms_norm": (None, (P, I32, P, P, P, F32, P, I64, I64)),
     "silu_mul": (None, (P, I32, P, P, I64, I64)),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pagedd_kernels.cpu.engine import Engine
 from pagedd_kernels.cpu.library import DTYPE_CODES, Library, LinearStruct
+from pagedd_kernels.quantized import BlockQuantized
 
 SLAB_BYTES = 64 << 20
 HUGE_PAGE = 2 << 20
@@ -44,49 +45,42 @@ class Arena:
 class Linear:
     """``x [rows, in] → x · weightᵀ + bias [rows, out]``, sums in float32, rounded once.
 
-    A row of the result does not depend on the other rows, bit for bit.
+    A row of the result does not depend on the other rows, bit for bit. Quantised weights stay as
+    they are in memory, and give what their dense form would.
     """
 
     def __init__(
         self,
         engine: Engine,
         arena: Arena,
-        weight: Tensor,
+        weight: Tensor | BlockQuantized,
         bias: Tensor | None,
         out_dtype: torch.dtype | None = None,
     ) -> None:
-        library = engine.library
         self.out_features, self.in_features = weight.shape
         self.dtype = weight.dtype
         self.out_dtype = out_dtype or weight.dtype
         assert self.out_dtype in (self.dtype, torch.float32)
-        weight = weight if weight.stride(1) == 1 else weight.contiguous()
-        code = DTYPE_CODES[self.dtype]
-        shape = (self.out_features, self.in_features)
-        self._panels = arena.take(library.packed_bytes(code, *shape))
-        library.pack(
-            engine.handle,
-            code,
-            weight.data_ptr(),
-            weight.stride(0),
-            *shape,
-            self._panels.data_ptr(),
-        )
-        self._bias: Tensor | None = None
-        if bias is not None:
-            self._bias = torch.zeros(-(-self.out_features // library.panel()) * library.panel())
-            self._bias[: self.out_features] = bias
+        self._bias = _padded(bias, self.out_features, engine.library.panel())
+        form = (0, 0)
+        if isinstance(weight, BlockQuantized):
+            form = (weight.bits, DTYPE_CODES[weight.scales.dtype])
+            self._panels = _packed_blocks(engine, arena, weight)
+        else:
+            self._panels = _packed(engine, arena, weight)
         self._engine = engine  # keeps the pool alive
         self._struct = LinearStruct(
-            code,
+            DTYPE_CODES[self.dtype],
             DTYPE_CODES[self.out_dtype],
-            *shape,
+            self.out_features,
+            self.in_features,
             self._panels.data_ptr(),
             None if self._bias is None else self._bias.data_ptr(),
+            *form,
         )
         self._handle = engine.handle
         self.address = ctypes.addressof(self._struct)  # of the native description
-        self._run = library.linear
+        self._run = engine.library.linear
 
     def __call__(self, x: Tensor) -> Tensor:
         assert x.dtype is self.dtype
@@ -97,3 +91,43 @@ class Linear:
         out = torch.empty((rows, self.out_features), dtype=self.out_dtype)
         self._run(self._handle, self.address, x.data_ptr(), x.stride(0), out.data_ptr(), rows)
         return out
+
+
+def _padded(bias: Tensor | None, size: int, multiple: int) -> Tensor | None:
+    """``bias [size]`` in float32 with zeros behind, up to a multiple."""
+    if bias is None:
+        return None
+    padded = torch.zeros(-(-size // multiple) * multiple)
+    padded[:size] = bias
+    return padded
+
+
+def _packed(engine: Engine, arena: Arena, weight: Tensor) -> Tensor:
+    weight = weight if weight.stride(1) == 1 else weight.contiguous()
+    code, library = DTYPE_CODES[weight.dtype], engine.library
+    panels = arena.take(library.packed_bytes(code, *weight.shape))
+    library.pack(
+        engine.handle,
+        code,
+        weight.data_ptr(),
+        weight.stride(0),
+        *weight.shape,
+        panels.data_ptr(),
+    )
+    return panels
+
+
+def _packed_blocks(engine: Engine, arena: Arena, weight: BlockQuantized) -> Tensor:
+    parts = [part.contiguous() for part in (weight.codes, weight.scales, weight.offsets)]
+    form = (weight.bits, DTYPE_CODES[weight.scales.dtype])
+    library = engine.library
+    panels = arena.take(library.packed_block_bytes(*form, *weight.shape))
+    library.pack_blocks(
+        engine.handle,
+        DTYPE_CODES[weight.dtype],
+        *form,
+        *(part.data_ptr() for part in parts),
+        *weight.shape,
+        panels.data_ptr(),
+    )
+    return panels

@@ -28,6 +28,9 @@ using Lock = std::lock_guard<std::mutex>;
 extern "C" {
 
 const char* pagedd_isa() {
+#ifdef PAGEDD_TILES
+  if (tiles_allowed()) return PAGEDD_ISA "-amx";
+#endif
 #ifdef PAGEDD_DOT_BF16
   return PAGEDD_ISA "-bf16";
 #else
@@ -68,6 +71,29 @@ void pagedd_pack(Engine* engine, int32_t dtype, const void* weight, int64_t ldw,
   with_type(dtype, [&](auto t) {
     using T = decltype(t);
     pack(engine->pool, static_cast<const T*>(weight), ldw, n, k, static_cast<T*>(panels));
+  });
+}
+
+int64_t pagedd_packed_block_bytes(int32_t bits, int32_t scale_dtype, int64_t n, int64_t k) {
+  return ceil_div(n, PANEL) * (k / QUANT_BLOCK) * BlockForm{bits, scale_dtype}.bytes();
+}
+
+void pagedd_pack_blocks(Engine* engine, int32_t dtype, int32_t bits, int32_t scale_dtype,
+                        const void* codes, const void* scales, const void* offsets, int64_t n,
+                        int64_t k, void* panels) {
+  const Lock lock(engine->calls);
+  const auto pack_as = [&](auto t, auto s) {
+    using S = decltype(s);
+    pack_blocks<decltype(t)>(engine->pool, BlockForm{bits, scale_dtype},
+                             static_cast<const uint8_t*>(codes), static_cast<const S*>(scales),
+                             static_cast<const S*>(offsets), n, k, static_cast<char*>(panels));
+  };
+  with_type(dtype, [&](auto t) {
+    if (scale_dtype == F16) {
+      pack_as(t, f16{});
+    } else {
+      pack_as(t, float{});
+    }
   });
 }
 

@@ -6,12 +6,16 @@
 
 #include <cstring>
 
+#include "blocks.h"
 #include "gemm.h"
 #include "pool.h"
+#include "tiles.h"
 
 namespace pagedd {
 
-constexpr int64_t STEPS_PER_BLOCK = 2048;  // of the inner dimension: a panel's block fits in L2
+constexpr int64_t DEPTH = 4096;        // of the inner dimension: a panel's part fits in L2
+constexpr int64_t SHALLOW_DEPTH = 256;  // ... or in L1, for few rows of quantised weights
+constexpr int64_t FEW_ROWS = 32;
 
 struct Linear {
   int32_t dtype;      // of weights and input
@@ -19,11 +23,12 @@ struct Linear {
   int64_t n, k;       // outputs, inputs
   const void* panels;
   const float* bias;  // round_up(n, PANEL) numbers, or null
+  BlockForm form;     // of quantised weights; bits 0: dense
 };
 
 template <class T>
 inline int64_t padded_inputs(int64_t k) {
-  return round_up(k, Product<T>::PER_STEP);
+  return round_up(k, inner_multiple<T>());
 }
 
 // Bytes that pack() fills: the panels alone.
@@ -40,7 +45,7 @@ inline int64_t packed_bytes(int32_t dtype, int64_t n, int64_t k) {
 template <class T>
 void pack(Pool& pool, const T* weight, int64_t ldw, int64_t n, int64_t k, T* panels) {
   constexpr int STEP = Product<T>::PER_STEP;
-  const int64_t steps = ceil_div(k, STEP);
+  const int64_t steps = padded_inputs<T>(k) / STEP;
   pool.run(ceil_div(n, PANEL), [=](int64_t p, int) {
     T* to = panels + p * steps * STEP * PANEL;
     for (int64_t s = 0; s < steps; ++s) {
@@ -54,7 +59,7 @@ void pack(Pool& pool, const T* weight, int64_t ldw, int64_t n, int64_t k, T* pan
 }
 
 // The input as the product wants it: itself, or a copy in common scratch (widened to float32, or
-// with a last zero where the inner dimension is odd).
+// with zeros behind the inner dimension).
 template <class T>
 const typename Product<T>::A* prepared(Pool& pool, const T* x, int64_t& ldx, int64_t rows,
                                        int64_t k) {
@@ -71,7 +76,7 @@ const typename Product<T>::A* prepared(Pool& pool, const T* x, int64_t& ldx, int
       A* to = copy + r * padded;
       if constexpr (same) {
         std::memcpy(to, x + r * from, static_cast<size_t>(k) * sizeof(A));
-        to[k] = A{};
+        std::fill(to + k, to + padded, A{});
       } else {
         for (int64_t i = 0; i < k; i += W) {
           store_up_to(to + i, load_up_to(x + r * from + i, k - i), k - i);
@@ -97,26 +102,113 @@ inline void finish(const float* sums, const float* bias, Out* out, int64_t ldo, 
   }
 }
 
-// Rows [begin, end) times one panel.
-template <class P, class Out>
-void panel_rows(const Linear& w, int64_t panel, const typename P::A* x, int64_t ldx, int64_t begin,
-                int64_t end, Out* out, float* sums) {
-  const int64_t steps = ceil_div(w.k, P::PER_STEP);
-  const auto* b = static_cast<const typename P::B*>(w.panels) + panel * steps * P::PER_STEP * PANEL;
-  const float* bias = w.bias ? w.bias + panel * PANEL : nullptr;
-  for (int64_t s = 0; s < steps; s += STEPS_PER_BLOCK) {
-    const int64_t count = std::min(STEPS_PER_BLOCK, steps - s);
-    row_blocks(end - begin, MAX_ROWS, [&](int64_t first, int rows) {
-      float* c = sums + first * PANEL;
-      const Streamed<typename P::B> from(b + s * P::PER_STEP * PANEL, P::PER_STEP * PANEL);
-      narrow_tile<P, Streamed<typename P::B>>(rows)(
-          x + (begin + first) * ldx + s * P::PER_STEP, ldx, from, count, c, PANEL, s == 0);
-      if (s + count == steps) {
-        finish(c, bias, out + (begin + first) * w.n + panel * PANEL, w.n, rows,
-               w.n - panel * PANEL);
-      }
+// How one worker goes through rows: as the tile unit takes them, or the register tile.
+template <class P>
+class RowsByPanel {
+ public:
+  using A = typename P::A;
+  using B = typename P::B;
+  static int64_t sums(int64_t rows) { return rows * PANEL; }
+
+  explicit RowsByPanel(int64_t rows) : rows_(rows) {}
+
+  // c (+)= x[rows][steps] · b; then done(first row, rows, c) for each block of rows.
+  template <class F>
+  void multiply(const A* x, int64_t ldx, const B* b, int64_t steps, float* c, bool fresh,
+                F&& done) const {
+    row_blocks(rows_, MAX_ROWS, [&](int64_t first, int rows) {
+      const Streamed<B> from(b, P::PER_STEP * PANEL);
+      float* sums = c + first * PANEL;
+      narrow_tile<P, Streamed<B>>(rows)(x + first * ldx, ldx, from, steps, sums, PANEL, fresh);
+      done(first, rows, sums);
     });
   }
+
+ private:
+  const int64_t rows_;
+};
+
+#ifdef PAGEDD_TILES
+class RowsByTiles {
+ public:
+  static int64_t sums(int64_t rows) { return (rows + 2 * TILE_ROWS) * PANEL; }
+
+  // Blocks are of one height, so that the unit is set up once: the last may overlap the one before.
+  explicit RowsByTiles(int64_t rows)
+      : rows_(rows),
+        blocks_(ceil_div(rows, 2 * TILE_ROWS)),
+        height_(ceil_div(rows, blocks_)),
+        unit_(height_) {}
+
+  template <class F>
+  void multiply(const bf16* x, int64_t ldx, const bf16* b, int64_t steps, float* c, bool fresh,
+                F&& done) const {
+    for (int64_t i = 0; i < blocks_; ++i) {
+      const int64_t first = std::min(i * height_, rows_ - height_);
+      float* sums = c + i * height_ * PANEL;
+      unit_.multiply(x + first * ldx, ldx, b, steps, sums, fresh);
+      done(first, static_cast<int>(height_), sums);
+    }
+  }
+
+ private:
+  const int64_t rows_, blocks_, height_;
+  const TileUnit unit_;
+};
+#endif
+
+// The part of a panel from number `begin` of the inner dimension on, dense: itself or unpacked.
+template <class T>
+inline const T* dense_part(const Linear& w, int64_t panel, int64_t begin, int64_t end, T* buffer) {
+  if (!w.form.bits) {
+    return static_cast<const T*>(w.panels) + (panel * padded_inputs<T>(w.k) + begin) * PANEL;
+  }
+  const auto* packed = static_cast<const char*>(w.panels);
+  unpack(w.form, packed + panel * (w.k / QUANT_BLOCK) * w.form.bytes(), begin / QUANT_BLOCK, end / QUANT_BLOCK,
+         buffer);
+  return buffer;
+}
+
+// Rows of x times one panel.
+template <class P, class Rows, class Out>
+void panel_rows(const Linear& w, int64_t panel, const Rows& rows, const typename P::A* x,
+                int64_t ldx, int64_t depth, Out* out, float* sums, typename P::B* buffer) {
+  const int64_t inputs = padded_inputs<typename P::B>(w.k);
+  const float* bias = w.bias ? w.bias + panel * PANEL : nullptr;
+  for (int64_t k = 0; k < inputs; k += depth) {
+    const int64_t end = std::min(k + depth, inputs);
+    const auto* b = dense_part(w, panel, k, end, buffer);
+    const auto done = [&](int64_t first, int count, const float* c) {
+      if (end < inputs) return;
+      finish(c, bias, out + first * w.n + panel * PANEL, w.n, count, w.n - panel * PANEL);
+    };
+    rows.multiply(x + k, ldx, b, (end - k) / P::PER_STEP, sums, k == 0, done);
+  }
+}
+
+template <class P, class Rows, class Out>
+void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx, Out* out,
+               int64_t rows) {
+  using B = typename P::B;
+  // chunks of rows that stay in L2 while the panels pass by
+  const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*x)));
+  const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 96));
+  const int64_t panels = ceil_div(w.n, PANEL);
+  const int64_t parts = std::min<int64_t>(panels, 16 * pool.threads());
+  pool.run(chunks * parts, [&](int64_t piece, int worker) {
+    const int64_t chunk = piece / parts, part = piece % parts;
+    const int64_t begin = rows * chunk / chunks, count = rows * (chunk + 1) / chunks - begin;
+    const int64_t depth = w.form.bits && count <= FEW_ROWS ? SHALLOW_DEPTH : DEPTH;
+    const int64_t sums = round_up(Rows::sums(count), 16);
+    const int64_t buffer = w.form.bits ? std::min(depth, w.k) * PANEL : 0;
+    auto* memory = reinterpret_cast<float*>(pool.scratch(worker).get(
+        static_cast<size_t>(sums) * sizeof(float) + static_cast<size_t>(buffer) * sizeof(B)));
+    const Rows by(count);
+    for (int64_t p = panels * part / parts; p < panels * (part + 1) / parts; ++p) {
+      panel_rows<P>(w, p, by, x + begin * ldx, ldx, depth, out + begin * w.n, memory,
+                    reinterpret_cast<B*>(memory + sums));
+    }
+  });
 }
 
 // x [rows][k] with row stride ldx → out [rows][n].
@@ -124,20 +216,12 @@ template <class T, class Out>
 void linear(Pool& pool, const Linear& w, const T* x, int64_t ldx, Out* out, int64_t rows) {
   using P = Product<T>;
   const typename P::A* input = prepared(pool, x, ldx, rows, w.k);
-  // chunks of rows that stay in L2 while the panels pass by
-  const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*input)));
-  const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 8 * MAX_ROWS));
-  const int64_t panels = ceil_div(w.n, PANEL);
-  const int64_t parts = std::min<int64_t>(panels, 16 * pool.threads());
-  pool.run(chunks * parts, [&](int64_t piece, int worker) {
-    const int64_t chunk = piece / parts, part = piece % parts;
-    const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
-    auto* sums = reinterpret_cast<float*>(
-        pool.scratch(worker).get(static_cast<size_t>((end - begin) * PANEL) * sizeof(float)));
-    for (int64_t p = panels * part / parts; p < panels * (part + 1) / parts; ++p) {
-      panel_rows<P>(w, p, input, ldx, begin, end, out, sums);
-    }
-  });
+#ifdef PAGEDD_TILES
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (tiles_allowed()) return linear_by<P, RowsByTiles>(pool, w, input, ldx, out, rows);
+  }
+#endif
+  linear_by<P, RowsByPanel<P>>(pool, w, input, ldx, out, rows);
 }
 
 inline void linear(Pool& pool, const Linear& w, const void* x, int64_t ldx, void* out,

@@ -57,6 +57,22 @@ inline void store_n(T* p, vf x, int n) {
   std::memcpy(p, buffer, n * sizeof(T));
 }
 
+template <class T>
+inline void store_two(T* p, vf a, vf b) {
+  store(p, a);
+  store(p + W, b);
+}
+
+template <int BITS>
+struct Codes {
+  __m256i words;
+  explicit Codes(const uint32_t* p) : words(_mm256_loadu_si256((const __m256i*)p)) {}
+  vf get(int i) const {
+    const __m256i shifted = _mm256_srli_epi32(words, BITS * i);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32((1 << BITS) - 1)));
+  }
+};
+
 inline float hsum(vf x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -59,6 +59,34 @@ inline void store_n(float* p, vf x, int n) { _mm512_mask_storeu_ps(p, first(n), 
 inline void store_n(bf16* p, vf x, int n) { _mm256_mask_storeu_epi16(p, first(n), to_bf16(x)); }
 inline void store_n(f16* p, vf x, int n) { _mm256_mask_storeu_epi16(p, first(n), to_f16(x)); }
 
+// 2W numbers side by side
+template <class T>
+inline void store_two(T* p, vf a, vf b) {
+  store(p, a);
+  store(p + W, b);
+}
+#ifdef __AVX512BF16__
+inline void store_two(bf16* p, vf a, vf b) {
+  _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+}
+#endif
+
+// W words of 32 bits, each of 32 / BITS codes; get(i) gives code i of each as floats.
+template <int BITS>
+struct Codes {
+  __m512i words;
+  explicit Codes(const uint32_t* p) : words(_mm512_loadu_si512(p)) {}
+  vf get(int i) const {
+    const __m512i shifted = _mm512_srli_epi32(words, static_cast<unsigned>(BITS * i));
+    if constexpr (BITS == 4) {  // a table look-up takes the lowest four bits of an index
+      const vf table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+      return _mm512_permutexvar_ps(shifted, table);
+    } else {
+      return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(255)));
+    }
+  }
+};
+
 inline float hsum(vf x) { return _mm512_reduce_add_ps(x); }
 inline float hmax(vf x) { return _mm512_reduce_max_ps(x); }
 
@@ -103,6 +131,11 @@ inline void transpose(vf (&r)[W]) {
 #define PAGEDD_DOT_BF16 1
 // Pairs of bf16 as the bits of a float: c + a.even*b.even + a.odd*b.odd in float32.
 inline vf dot_pairs(vf a, vf b, vf c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
+// The lower (0) or upper (1) half of the lanes, each lane twice
+inline vf twice(vf x, int half) {
+  const __m512i lanes = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(8 * half)), x);
+}
 // 2n or fewer numbers (W pairs at most), the others zero, as bits
 inline vf load_pairs(const bf16* p, int numbers) {
   const __mmask32 m = numbers >= 32 ? 0xffffffffu : (1u << numbers) - 1;

@@ -97,6 +97,21 @@ inline void store<float>(float* p, vf x) {
   std::memcpy(p, &x, sizeof x);
 }
 
+template <class T>
+inline void store_two(T* p, vf a, vf b) {
+  store(p, a);
+  store(p + W, b);
+}
+
+template <int BITS>
+struct Codes {
+  vi words;
+  explicit Codes(const uint32_t* p) { std::memcpy(&words, p, sizeof words); }
+  vf get(int i) const {  // what the shift of a sign brings in lies above the code
+    return __builtin_convertvector((words >> (BITS * i)) & ((1 << BITS) - 1), vf);
+  }
+};
+
 inline float hsum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 inline float hmax(vf x) {
   const float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];

@@ -1,0 +1,110 @@
+// Weights of 4 or 8 bits in blocks of 32 along the inner dimension: w = scale * code + offset.
+//
+// They lie in panels as dense weights do, and a part of a panel is made dense, in cache, just
+// before the product reads it. So the memory gives a third (or half) of the bytes, and the results
+// are bit for bit those of the dense weights.
+#pragma once
+
+#include "gemm.h"
+#include "pool.h"
+#include "tiles.h"
+
+namespace pagedd {
+
+constexpr int64_t QUANT_BLOCK = 32;  // weights that share a scale and an offset
+constexpr int64_t QUANT_GROUPS = QUANT_BLOCK * PANEL / W;  // vectors of W numbers in a panel's block
+
+// How a panel's block lies in memory: codes in words of 32 bits, then PANEL scales and PANEL
+// offsets. Word i of vector v holds the codes of lane i of the vectors v*n, v*n+1, …, lowest bits
+// first, in the order in which a dense panel holds its numbers.
+struct BlockForm {
+  int32_t bits;         // 4 or 8
+  int32_t scale_dtype;  // F16 or F32
+  int64_t code_bytes() const { return QUANT_BLOCK * PANEL * bits / 8; }
+  int64_t bytes() const { return code_bytes() + 2 * PANEL * (scale_dtype == F32 ? 4 : 2); }
+};
+
+// codes [n][k] (one a byte), scales and offsets [n][k / QUANT_BLOCK] → panels.
+template <class T, class S>
+void pack_blocks(Pool& pool, BlockForm form, const uint8_t* codes, const S* scales,
+                 const S* offsets, int64_t n, int64_t k, char* panels) {
+  constexpr int64_t STEP = Product<T>::PER_STEP;
+  const int64_t blocks = k / QUANT_BLOCK, per_word = 32 / form.bits;
+  pool.run(ceil_div(n, PANEL), [=](int64_t p, int) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      char* to = panels + (p * blocks + block) * form.bytes();
+      std::memset(to, 0, static_cast<size_t>(form.bytes()));
+      auto* words = reinterpret_cast<uint32_t*>(to);
+      auto* scale = reinterpret_cast<S*>(to + form.code_bytes());
+      for (int64_t c = 0; c < std::min<int64_t>(PANEL, n - p * PANEL); ++c) {
+        const int64_t row = p * PANEL + c;
+        scale[c] = scales[row * blocks + block];
+        scale[PANEL + c] = offsets[row * blocks + block];
+        for (int64_t i = 0; i < QUANT_BLOCK; ++i) {
+          const int64_t number = (i / STEP * PANEL + c) * STEP + i % STEP;
+          const int64_t group = number / W, lane = number % W;
+          const uint32_t code = codes[row * k + block * QUANT_BLOCK + i];
+          words[group / per_word * W + lane] |= code << form.bits * (group % per_word);
+        }
+      }
+    }
+  });
+}
+
+// The scales (or offsets) of the columns that vector `kind` of a step holds.
+template <class T, class S>
+inline vf of_columns(const S* values, int kind) {
+  if constexpr (Product<T>::PER_STEP == 1) {
+    return load(values + kind * W);
+  } else {
+#ifdef PAGEDD_DOT_BF16
+    return twice(load(values + kind / 2 * W), kind % 2);
+#endif
+  }
+}
+
+template <class T, int BITS, class S>
+void unpack_block(const char* from, T* to) {
+  constexpr int KINDS = 2 * Product<T>::PER_STEP, PER_WORD = 32 / BITS;
+  const auto* words = reinterpret_cast<const uint32_t*>(from);
+  const auto* scales = reinterpret_cast<const S*>(from + QUANT_BLOCK * PANEL * BITS / 8);
+  vf scale[KINDS], offset[KINDS];
+#pragma GCC unroll 4
+  for (int i = 0; i < KINDS; ++i) {
+    scale[i] = of_columns<T>(scales, i);
+    offset[i] = of_columns<T>(scales + PANEL, i);
+  }
+  for (int64_t v = 0; v < QUANT_GROUPS / PER_WORD; ++v) {
+    const Codes<BITS> codes(words + v * W);
+#pragma GCC unroll 8
+    for (int j = 0; j < PER_WORD; j += 2) {
+      const vf a = fma(codes.get(j), scale[j % KINDS], offset[j % KINDS]);
+      const vf b = fma(codes.get(j + 1), scale[(j + 1) % KINDS], offset[(j + 1) % KINDS]);
+      store_two(to + (v * PER_WORD + j) * W, a, b);
+    }
+  }
+}
+
+// Blocks [begin, end) of a panel → its dense form.
+template <class T, int BITS, class S>
+void unpack_blocks(const char* panel, int64_t bytes, int64_t begin, int64_t end, T* to) {
+  constexpr int64_t AHEAD = 4096;  // bytes, as for dense panels
+  for (int64_t block = begin; block < end; ++block, to += QUANT_BLOCK * PANEL) {
+    const char* from = panel + block * bytes;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + AHEAD + i, 0, 3);
+    unpack_block<T, BITS, S>(from, to);
+  }
+}
+
+template <class T>
+void unpack(BlockForm form, const char* panel, int64_t begin, int64_t end, T* to) {
+  const int64_t bytes = form.bytes();
+  if (form.scale_dtype == F16) {
+    if (form.bits == 4) return unpack_blocks<T, 4, f16>(panel, bytes, begin, end, to);
+    return unpack_blocks<T, 8, f16>(panel, bytes, begin, end, to);
+  }
+  if (form.bits == 4) return unpack_blocks<T, 4, float>(panel, bytes, begin, end, to);
+  return unpack_blocks<T, 8, float>(panel, bytes, begin, end, to);
+}
+
+}  // namespace pagedd

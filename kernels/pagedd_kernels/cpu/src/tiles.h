@@ -1,0 +1,123 @@
+// Matrix products in the tile unit of recent Intel processors (AMX, bfloat16; Intel SDM, volume 1,
+// chapter 18): 16 rows of A times 16 columns of B over 32 numbers of the inner dimension at once.
+//
+// A row of the result depends on its own row of A alone, and the order of its additions is the
+// same for every number of rows. B lies as DotPairs wants it.
+#pragma once
+
+#include "gemm.h"
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
+#define PAGEDD_TILES 1
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace pagedd {
+
+#ifdef PAGEDD_TILES
+
+constexpr int64_t TILE_ROWS = 16;
+constexpr int64_t TILE_DEPTH = 32;  // of the inner dimension
+
+// Whether this process may use the unit: Linux gives its large state on request only
+// (Documentation/arch/x86/xstate.rst).
+inline bool tiles_allowed() {
+  constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+  static const bool allowed = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+  return allowed;
+}
+
+// The unit set up for blocks of at most 2 · TILE_ROWS rows, while this object lives. Tiles 0 to 3
+// hold sums (upper and lower rows by left and right columns), 4 and 5 rows of A, 6 and 7 columns
+// of B.
+class TileUnit {
+ public:
+  explicit TileUnit(int64_t rows) : lower_(rows > TILE_ROWS) {
+    const auto above = static_cast<uint8_t>(std::min(rows, TILE_ROWS));
+    const auto below = static_cast<uint8_t>(lower_ ? rows - TILE_ROWS : 1);
+    alignas(64) Layout layout{};
+    layout.palette = 1;
+    const uint8_t heights[] = {above, above, below, below, above, below, TILE_ROWS, TILE_ROWS};
+    for (int i = 0; i < 8; ++i) {
+      layout.row_bytes[i] = 64;
+      layout.rows[i] = heights[i];
+    }
+    _tile_loadconfig(&layout);
+  }
+  ~TileUnit() { _tile_release(); }
+  TileUnit(const TileUnit&) = delete;
+  TileUnit& operator=(const TileUnit&) = delete;
+
+  // c[rows][PANEL] (+)= a[rows][2 · steps] * one panel; steps a multiple of TILE_DEPTH / 2.
+  void multiply(const bf16* a, int64_t lda, const bf16* b, int64_t steps, float* c,
+                bool fresh) const {
+    if (lower_) {
+      run<true>(a, lda, b, steps, c, fresh);
+    } else {
+      run<false>(a, lda, b, steps, c, fresh);
+    }
+  }
+
+ private:
+  struct Layout {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  };
+
+  template <bool LOWER>
+  static void run(const bf16* a, int64_t lda, const bf16* b, int64_t steps, float* c,
+                  bool fresh) {
+    constexpr int64_t ROW = PANEL * 4;  // bytes of a row of sums, and of a pair row of B
+    float* below = c + TILE_ROWS * PANEL;
+    if (fresh) {
+      _tile_zero(0);
+      _tile_zero(1);
+      if (LOWER) {
+        _tile_zero(2);
+        _tile_zero(3);
+      }
+    } else {
+      _tile_loadd(0, c, ROW);
+      _tile_loadd(1, c + W, ROW);
+      if (LOWER) {
+        _tile_loadd(2, below, ROW);
+        _tile_loadd(3, below + W, ROW);
+      }
+    }
+    for (int64_t s = 0; s < steps; s += TILE_DEPTH / 2) {
+      _tile_loadd(4, a + 2 * s, 2 * lda);
+      if (LOWER) _tile_loadd(5, a + TILE_ROWS * lda + 2 * s, 2 * lda);
+      _tile_loadd(6, b + 2 * s * PANEL, ROW);
+      _tile_dpbf16ps(0, 4, 6);
+      if (LOWER) _tile_dpbf16ps(2, 5, 6);
+      _tile_loadd(7, b + 2 * s * PANEL + 2 * W, ROW);
+      _tile_dpbf16ps(1, 4, 7);
+      if (LOWER) _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, ROW);
+    _tile_stored(1, c + W, ROW);
+    if (LOWER) {
+      _tile_stored(2, below, ROW);
+      _tile_stored(3, below + W, ROW);
+    }
+  }
+
+  const bool lower_;
+};
+
+#else
+
+constexpr int64_t TILE_DEPTH = 1;
+
+#endif
+
+// The inner dimension of packed bfloat16 weights is filled up with zeros to a multiple of this.
+template <class T>
+constexpr int64_t inner_multiple() {
+  return std::is_same_v<T, bf16> ? std::max<int64_t>(TILE_DEPTH, Product<T>::PER_STEP)
+                                 : Product<T>::PER_STEP;
+}
+
+}  // namespace pagedd
