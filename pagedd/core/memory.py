@@ -25,7 +25,7 @@ from pagedd.core.fill import Fill
 from pagedd.core.page_table import pages_for
 from pagedd.core.pages import PagePool, PageState
 from pagedd.core.plan import Copy
-from pagedd.core.prefix import PrefixIndex
+from pagedd.core.prefix import PrefixIndex, salt_of
 from pagedd.core.sequence import Group, Sequence, SequenceState
 from pagedd.core.tier import HostTier
 
@@ -162,7 +162,7 @@ class Memory:
         full = sequence.num_computed // self.page_size
         if not self.prefix_cache or full == sequence.num_indexed:
             return
-        self.index.extend(sequence.keys, sequence.tokens, full, self._salt(sequence))
+        self._key_pages(sequence, full)
         for logical in range(sequence.num_indexed, full):
             page = sequence.table.pages[logical]
             if self.pool.keys[page] is None and self.index.add(sequence.keys[logical], page):
@@ -184,7 +184,7 @@ class Memory:
     def in_host(self, sequence: Sequence) -> list[int | None]:
         """For each page that ``num_computed`` reaches, the host page that has its content."""
         full, rest = divmod(sequence.num_computed, self.page_size)
-        self.index.extend(sequence.keys, sequence.tokens, full, self._salt(sequence))
+        self._key_pages(sequence, full)
         return [self.host.find(key) for key in sequence.keys[:full]] + [None] * bool(rest)
 
     def host_room(self, sequence: Sequence) -> tuple[int, int]:
@@ -226,12 +226,10 @@ class Memory:
     def distrust(self, sequence: Sequence) -> None:
         """Let nobody find the pages of ``sequence`` any more: their content may be wrong."""
         for key in sequence.keys:
-            page = self.host.find(key)
-            if page is not None:
+            if (page := self.host.find(key)) is not None:
                 self.host.forget(page)
         for page in sequence.table.pages:
-            gone = self.pool.forget(page)
-            if gone is not None:
+            if (gone := self.pool.forget(page)) is not None:
                 self.index.remove(gone)
 
     def settle(self) -> Evicted | None:
@@ -265,14 +263,19 @@ class Memory:
         pages: list[int] = []
         if not self.prefix_cache:
             return pages
-        keys, salt = sequence.keys, self._salt(sequence)
         for logical in range(start, (sequence.num_tokens - 1) // self.page_size):
-            self.index.extend(keys, sequence.tokens, logical + 1, salt)
-            page = find(keys[logical])
+            self._key_pages(sequence, logical + 1)
+            page = find(sequence.keys[logical])
             if page is None:
                 break
             pages.append(page)
         return pages
+
+    def _key_pages(self, sequence: Sequence, count: int) -> None:
+        """Bring the keys of ``sequence`` to ``count`` pages at least."""
+        if len(sequence.keys) < count:
+            salt = salt_of(sequence.group.request, self._longest_free_prompt)
+            self.index.extend(sequence.keys, sequence.tokens, count, salt)
 
     def _forsake(self, sequence: Sequence) -> list[int]:
         pages, sequence.host, sequence.num_saved = sequence.host, [], 0
@@ -293,9 +296,3 @@ class Memory:
         assert page is not None, "fewer pages than were counted before"
         self.tier.renew(page)
         return page
-
-    def _salt(self, sequence: Sequence) -> bytes:
-        """What the keys of a sequence's pages depend on besides its tokens."""
-        request, limit = sequence.group.request, self._longest_free_prompt
-        free = limit is None or len(request.prompt) <= limit
-        return (0 if free else len(request.prompt)).to_bytes(8, "little") + request.salt

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
 
+from pagedd.core.request import Request
+
 _DIGEST_SIZE = 16
 
 
@@ -59,3 +61,13 @@ class PrefixIndex:
     def entries(self) -> dict[bytes, int]:
         """A copy of the index."""
         return dict(self._pages)
+
+
+def salt_of(request: Request, longest_free_prompt: int | None) -> bytes:
+    """What the keys of a request's pages depend on besides its tokens.
+
+    That is also the length of its prompt, when keys and values of the model depend on it.
+    """
+    length = len(request.prompt)
+    free = longest_free_prompt is None or length <= longest_free_prompt
+    return (0 if free else length).to_bytes(8, "little") + request.salt

@@ -20,6 +20,7 @@ from pagedd.protocol import MAX_FRAME_BYTES, PING_INTERVAL_S, PING_TIMEOUT_S, SU
 from pagedd.server.decode import SUBPROTOCOLS, Codec
 from pagedd.server.hub import Hub
 from pagedd.server.session import GetStatus, Session
+from pagedd.server.wire import WRITE_LIMIT, MessageWire
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,6 @@ CLOSE_TIMEOUT_S = 1.0
 _UCRED = struct.Struct("3i")  # pid, uid, gid: unix(7)
 # Received messages that wait for the session; each may have MAX_FRAME_BYTES.
 _RECEIVE_QUEUE = 2
-# Bytes that the transport holds before the outbox has to; small, so that the outbox's bound counts.
-_WRITE_LIMIT = 64 * 1024
 
 
 class Listener:
@@ -69,7 +68,7 @@ class Listener:
                 compression=None,
                 max_size=MAX_FRAME_BYTES,
                 max_queue=_RECEIVE_QUEUE,
-                write_limit=_WRITE_LIMIT,
+                write_limit=WRITE_LIMIT,
                 ping_interval=PING_INTERVAL_S,
                 ping_timeout=PING_TIMEOUT_S,
                 open_timeout=OPEN_TIMEOUT_S,
@@ -107,17 +106,9 @@ class Listener:
             get_status=self._get_status,
             abort=connection.transport.abort,
         )
-        text = codec.json
-
-        async def send(data: bytes) -> None:
-            try:
-                await connection.send(data, text=text)
-            except ConnectionClosed:
-                await anyio.sleep_forever()  # the reader ends the session
-
         self._sessions[session] = connection
         try:
-            await session.run(_messages(connection), send)
+            await session.run(_messages(connection), MessageWire(connection, text=codec.json))
         finally:
             del self._sessions[session]
 

@@ -6,9 +6,11 @@ size is the bytes of the frames and, for deltas, of their text and about what th
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import anyio
 from msgspec import UNSET, Struct, UnsetType
@@ -20,6 +22,20 @@ from pagedd.server.decode import Codec
 _TOKEN_BYTES = 6
 _LOGPROB_BYTES = 80
 _TOP_BYTES = 50
+
+
+class Wire(Protocol):
+    """Where an outbox empties into: a connection that takes whole messages, in order."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be written now without piling up; 0 or less when there is none."""
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        """Hand over all of ``frames`` at once, without waiting."""
+
+    async def send(self, frame: bytes) -> None:
+        """Hand one over and wait until there is room again."""
 
 
 @dataclass(slots=True)
@@ -98,9 +114,11 @@ class Outbox:
         self._on_empty = on_empty
         self._entries: deque[bytes | _Pending] = deque()
         self._growing: dict[int, dict[int, _Pending]] = {}  # handle → choice → delta
+        self._wire: Wire | None = None  # until ``run``
+        self._due = False  # a write comes at the end of this turn of the event loop
+        self._lagging = False  # the wire is full, and ``run`` waits for it
         self._wake = anyio.Event()
-        self._drained = anyio.Event()
-        self._drained.set()
+        self._flushed: anyio.Event | None = None  # somebody waits for it
         self.size = 0  # bytes
 
     @property
@@ -140,31 +158,78 @@ class Outbox:
                 self.size -= entry.size
         self._growing.pop(handle, None)
 
-    async def run(self, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send for ever. ``send`` waits while the client's buffers are full; nothing else does."""
-        while True:
-            self._wake = anyio.Event()
-            while self._entries:
-                data = self._take()
-                if data is not None:
-                    await send(data)
-                if not self._entries:
-                    self._on_empty()
-            self._drained.set()
-            await self._wake.wait()
+    async def run(self, wire: Wire) -> None:
+        """Empty into ``wire`` for ever. Waits while that is full; nothing else does.
+
+        While it is not, what was put is written at the end of the event loop's turn, without this
+        task: a step of the engine costs each connection one write, however many frames it brings.
+        """
+        self._wire, self._lagging = wire, False
+        try:
+            self._write()
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                await self._work_off(wire)
+        finally:
+            self._wire = None
 
     async def flush(self) -> None:
         """Wait until all that is queued has been handed to the socket."""
-        await self._drained.wait()
+        while self._entries or self._lagging:
+            if self._flushed is None:
+                self._flushed = anyio.Event()
+            await self._flushed.wait()
 
     def _grow(self, size: int) -> None:
         full = self.full
         self.size += size
-        if self._drained.is_set():
-            self._drained = anyio.Event()
-        self._wake.set()
+        if self._wire is not None and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._write)
         if full:
             self._on_full()
+
+    def _write(self) -> None:
+        """Write what is queued; what does not fit is left to ``run``."""
+        self._due = False
+        if self._lagging or self._wire is None:
+            return  # it is the task's turn, and frames stay in order
+        self._write_what_fits(self._wire)
+        if self._entries:
+            self._lagging = True
+            self._wake.set()
+        else:
+            self._tell_flushed()
+
+    def _tell_flushed(self) -> None:
+        if self._flushed is not None:
+            self._flushed.set()
+            self._flushed = None
+
+    async def _work_off(self, wire: Wire) -> None:
+        """One frame at a time while the wire is full."""
+        while self._entries:
+            data = self._take()
+            if data is not None:
+                await wire.send(data)
+            if not self._entries:
+                self._on_empty()
+            self._write_what_fits(wire)
+        self._lagging = False
+        self._tell_flushed()
+
+    def _write_what_fits(self, wire: Wire) -> None:
+        while self._entries and (room := wire.room) > 0:
+            frames: list[bytes] = []
+            while self._entries and room > 0:
+                data = self._take()
+                if data is not None:
+                    frames.append(data)
+                    room -= len(data)
+            wire.write(frames)
+            if not self._entries:
+                self._on_empty()
 
     def _take(self) -> bytes | None:
         entry = self._entries.popleft()

@@ -6,7 +6,7 @@ task of its own, so that a ``cancel`` never waits for it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Callable
 from functools import partial
 from typing import assert_never
 
@@ -32,12 +32,11 @@ from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame, check_prompt_length, core_params
 from pagedd.server.hub import Hub, Model
-from pagedd.server.outbox import Outbox
+from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
 
 GetStatus = Callable[[str | None], Status]
-Send = Callable[[bytes], Awaitable[None]]
 
 
 class Session:
@@ -60,12 +59,12 @@ class Session:
         self._abort = abort
         self._requests: dict[str, OpenRequest | Preparing] = {}
 
-    async def run(self, messages: AsyncIterable[str | bytes], send: Send) -> None:
+    async def run(self, messages: AsyncIterable[str | bytes], wire: Wire) -> None:
         """Serve until the client is gone; then its requests are cancelled."""
         self.outbox.put(self._hub.hello())
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.outbox.run, send)
+                tasks.start_soon(self.outbox.run, wire)
                 async for message in messages:
                     self._receive(message, tasks)
                 self._abandon_all()  # now: what tokenises cannot be interrupted

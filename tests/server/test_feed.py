@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import anyio
@@ -14,6 +13,7 @@ from pagedd.server.decode import Codec
 from pagedd.server.feed import EventFeed
 from pagedd.server.journal import Journal
 from pagedd.server.outbox import Outbox
+from tests.server.wires import ListWire
 
 pytestmark = pytest.mark.anyio
 
@@ -37,16 +37,12 @@ class Reader:
 
     async def read(self) -> list[dict[str, Any]]:
         """All that there is."""
-        frames: list[dict[str, Any]] = []
-
-        async def send(data: bytes) -> None:
-            frames.append(json.loads(data))
-
+        wire = ListWire()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.outbox.run, send)
+            tasks.start_soon(self.outbox.run, wire)
             await self.outbox.flush()
             tasks.cancel_scope.cancel()
-        return frames
+        return wire.frames
 
     async def handles(self) -> list[int]:
         return [frame["handle"] for frame in await self.read()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from pagedd.protocol import SUBPROTOCOL_JSON, Accepted, Done, Ledger, Usage
 from pagedd.server.decode import Codec
 from pagedd.server.outbox import Outbox, Piece
+from tests.server.wires import FullWire, ListWire
 
 pytestmark = pytest.mark.anyio
 
@@ -28,16 +28,12 @@ def piece(text: str, index: int = 0, **fields: Any) -> Piece:
 
 async def sent(outbox: Outbox) -> list[dict[str, Any]]:
     """Let the outbox run until it is empty; what it sent."""
-    frames: list[dict[str, Any]] = []
-
-    async def send(data: bytes) -> None:
-        frames.append(json.loads(data))
-
+    wire = ListWire()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(outbox.run, send)
+        tasks.start_soon(outbox.run, wire)
         await outbox.flush()
         tasks.cancel_scope.cancel()
-    return frames
+    return wire.frames
 
 
 def outbox(limit: int = 10_000) -> tuple[Outbox, list[int], Iterator[int]]:
@@ -103,24 +99,64 @@ async def test_full_is_told_when_something_comes_past_the_limit() -> None:
     assert (box.full, len(full)) == (False, 1)
 
 
-async def test_what_comes_while_sending_waits_is_merged() -> None:
+async def test_what_comes_while_the_wire_is_full_is_merged() -> None:
     box, _, seq = outbox()
-    texts: list[str] = []
-    go = anyio.Event()
-
-    async def send(data: bytes) -> None:
-        texts.append(json.loads(data)["text"])
-        await go.wait()
-
+    wire = FullWire()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(box.run, send)
+        tasks.start_soon(box.run, wire)
         box.put_piece("a", 1, seq, piece("a"))
         await anyio.wait_all_tasks_blocked()
         for text in "bcd":
             box.put_piece("a", 1, seq, piece(text))
             await anyio.wait_all_tasks_blocked()
-        assert texts == ["a"]
-        go.set()
+        assert [frame["text"] for frame in wire.frames] == ["a"]
+        wire.open.set()
         await box.flush()
         tasks.cancel_scope.cancel()
-    assert texts == ["a", "bcd"]
+    assert [frame["text"] for frame in wire.frames] == ["a", "bcd"]
+
+
+async def test_what_one_turn_of_the_loop_brings_is_one_write() -> None:
+    box, _, seq = outbox()
+    wire = ListWire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.run, wire)
+        await anyio.wait_all_tasks_blocked()
+        for step in range(2):
+            for handle in range(3):
+                box.put_piece(str(handle), handle, seq, piece(f"{step}"))
+            await box.flush()
+        tasks.cancel_scope.cancel()
+    assert [[frame["id"] for frame in write] for write in wire.writes] == [["0", "1", "2"]] * 2
+
+
+async def test_a_write_is_not_larger_than_the_room_but_for_its_last_frame() -> None:
+    box, _, seq = outbox()
+    wire = ListWire()
+    wire.room = 150
+    for handle in range(5):
+        box.put_piece(str(handle), handle, seq, piece("x"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.run, wire)
+        await box.flush()
+        tasks.cancel_scope.cancel()
+    assert [len(write) for write in wire.writes] == [3, 2], "frames of 60 bytes"
+
+
+@pytest.mark.parametrize("wire", [ListWire(), FullWire()])
+async def test_what_waits_for_an_empty_outbox_comes_when_it_is_empty(wire: ListWire) -> None:
+    later = ["first", "second"]
+
+    def put_more() -> None:
+        if later:
+            box.put(Accepted(later.pop(0), 0, 1))
+
+    box = Outbox(Codec(SUBPROTOCOL_JSON), 10_000, lambda: None, put_more)
+    box.put(Accepted("a", 0, 1))
+    if isinstance(wire, FullWire):
+        wire.open.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.run, wire)
+        await box.flush()
+        tasks.cancel_scope.cancel()
+    assert [frame["id"] for frame in wire.frames] == ["a", "first", "second"]
