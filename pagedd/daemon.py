@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 FLUSH_S = 0.3  # at the end, for the last frames of clients that read
+NO_SWAP_SPACE = "--preemption-mode swap without swap space: what gives way has to be computed again"
 LOADING_EXTENDS_US = 60_000_000  # a load that reports progress may take so long to the next report
 
 
@@ -227,6 +228,8 @@ class Daemon:
     def _on_ready(self, ready: Ready) -> None:
         for note in ready.notes:
             logger.info(note)
+        if self._settings.engine.preemption_mode == "swap" and not ready.num_host_pages:
+            logger.warning(NO_SWAP_SPACE)
         line = f"ready: {ready.model} on {' and '.join(self._endpoints)}"
         self._notifier.send(READY=1, STATUS=line)
         if self._been_ready:

@@ -143,7 +143,7 @@ OPTIONS: tuple[Option, ...] = (
             "num-host-pages",
             whole(0, 2**31 - 1, auto=True),
             None,
-            "pages of the swap space; auto: what --swap-space holds",
+            "pages of the swap space, whatever --swap-space says; auto: what that holds",
             "engine",
         ),
         (

@@ -179,6 +179,17 @@ def test_the_log_goes_to_the_file_without_control_characters(start: Start, tmp_p
     assert "\x1b" not in written
 
 
+@pytest.mark.parametrize(
+    ("mode", "pages", "warned"), [("swap", 0, 1), ("swap", 4, 0), ("auto", 0, 0)]
+)
+def test_swapping_without_swap_space_is_warned_of_in_one_line(
+    start: Start, mode: str, pages: int, warned: int
+) -> None:
+    daemon = start(engine={"num_host_pages": pages}, config={"preemption_mode": mode})
+    _, errors = daemon.stop()
+    assert sum("without swap space" in line for line in errors.splitlines()) == warned
+
+
 def test_the_service_manager_is_told(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
