@@ -18,6 +18,15 @@ from pagedd_kernels.inputs import PagedInputs
 from pagedd_kernels.quantized import BlockQuantized
 
 
+class LinearLayer(Protocol):
+    """``x [rows, in] → [rows, out]`` with weights that the backend has packed."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...  # all that it keeps, for sums of memory
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
 class Backend(Protocol):
     """Every operation of a decoder step over the paged cache.
 
@@ -26,6 +35,8 @@ class Backend(Protocol):
     """
 
     name: str
+    # whether quantised weights stay so in memory; where not, ``linear`` makes them dense
+    quantized: bool
 
     def kv_write(
         self,
@@ -92,7 +103,7 @@ class Backend(Protocol):
         weight: Tensor | BlockQuantized,
         bias: Tensor | None,
         out_dtype: torch.dtype | None = None,
-    ) -> Callable[[Tensor], Tensor]:
+    ) -> LinearLayer:
         """A function ``x [rows, in] → [rows, out]`` for ``weight [out, in]``, packed as it likes.
 
         Quantised weights stand for their ``dequantize()`` and give the same results, bit for bit.

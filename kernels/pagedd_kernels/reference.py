@@ -4,8 +4,7 @@ the fallback where none of them can serve.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +39,7 @@ class TorchBackend:
     """The reference; any device, any float dtype."""
 
     name = "torch"
+    quantized = False
 
     @staticmethod
     def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -122,17 +122,27 @@ class TorchBackend:
         weight: Tensor | BlockQuantized,
         bias: Tensor | None,
         out_dtype: torch.dtype | None = None,
-    ) -> Callable[[Tensor], Tensor]:
+    ) -> Linear:
         """See ``Backend.linear``; the weight is kept as it is, the sums are rounded once."""
-        return partial(linear, weight=dense(weight), bias=bias, out_dtype=out_dtype)
+        return Linear(dense(weight), bias, out_dtype)
 
 
-def linear(
-    x: Tensor, *, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None
-) -> Tensor:
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
     """``x [rows, in]`` · ``weight [out, in]``ᵀ + bias → ``[rows, out]`` in ``out_dtype``."""
-    y = F.linear(x, weight, bias)
-    return y if out_dtype is None else y.to(out_dtype)
+
+    weight: Tensor
+    bias: Tensor | None
+    out_dtype: torch.dtype | None  # None: that of x
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Weight and bias."""
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = F.linear(x, self.weight, self.bias)
+        return y if self.out_dtype is None else y.to(self.out_dtype)
 
 
 def _attend(

@@ -82,7 +82,15 @@ OPTIONS: tuple[Option, ...] = (
             "dtype",
             choice("auto", "float32", "bfloat16", "float16"),
             "auto",
-            "type of the weights and of the cache",
+            "type computed with, of the cache and of dense weights",
+            "engine",
+        ),
+        (
+            "weights",
+            choice("auto", "dense", "bf16", "int8", "int4"),
+            "auto",
+            "auto: as narrow as the file has them; dense: in --dtype; bf16: dense in bfloat16; "
+            "int8, int4: at most so many bits",
             "engine",
         ),
         ("device", choice("auto", "cpu", "cuda"), "auto", "where the model runs", "engine"),

@@ -71,7 +71,6 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     """Load the model, convert its tokenizer, allocate the cache."""
     from pagedd.models.load import load_model
     from pagedd.models.resolve import resolve
-    from pagedd.models.spec import weight_bytes
     from pagedd.runtime.build import build_runner
     from pagedd.runtime.sizes import decide_shape, free_device_bytes
     from pagedd.text.prepare import prepare
@@ -95,9 +94,9 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
         max_num_batched_tokens=shape.max_num_batched_tokens,
         eos_ids=tuple(sorted(loaded.spec.eos_ids)),
         page_bytes=shape.page_bytes,
-        weights_bytes=weight_bytes(loaded.spec),
+        weights_bytes=loaded.model.weight_bytes,
         free_bytes=free_device_bytes(loaded.device),
-        notes=shape.notes,
+        notes=(loaded.note, *shape.notes),
     )
     free = loaded.spec.rope.longest_free_prompt
     scheduler = build_scheduler(config, ready, free, shape.page_bytes, shape.swap_in_pages)

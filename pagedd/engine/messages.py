@@ -18,6 +18,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     model: str
     load_format: str = "auto"  # "auto" or "dummy"
     dtype: str = "auto"
+    weights: str = "auto"  # or "dense", "bf16", "int8", "int4"
     device: str = "auto"
     threads: int | None = None
     seed: int | None = None

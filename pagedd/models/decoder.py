@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pagedd.models.embedding import Embedding
+from pagedd.models.reader import Reader, WeightForm
 from pagedd.models.rope import Rope
 from pagedd.models.spec import EMBEDDING, FINAL_NORM, OUTPUT, ModelSpec, Weights
-from pagedd_kernels.backend import Backend, StackingBackend
+from pagedd_kernels.backend import Backend, LinearLayer, StackingBackend
 from pagedd_kernels.inputs import PagedInputs
-
-Linear = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Layer:
     """The weights of one layer, ready to use, and its switches."""
 
     input_norm: Tensor  # [hidden]
-    qkv: Linear  # hidden → (heads + 2 · kv_heads) · head_dim
+    qkv: LinearLayer  # hidden → (heads + 2 · kv_heads) · head_dim
     q_norm: Tensor | None  # [head_dim]
     k_norm: Tensor | None
-    output: Linear  # heads · head_dim → hidden
+    output: LinearLayer  # heads · head_dim → hidden
     post_norm: Tensor  # [hidden]
-    gate_up: Linear  # hidden → 2 · ffn
-    down: Linear  # ffn → hidden
+    gate_up: LinearLayer  # hidden → 2 · ffn
+    down: LinearLayer  # ffn → hidden
     window: int  # 0: all keys
     rope: bool
 
@@ -46,20 +46,22 @@ class Decoder:
         backend: Backend,
         device: torch.device,
         progress: Callable[[float], None] = lambda fraction: None,
+        form: WeightForm = "auto",
     ) -> None:
-        """Read all weights as ``spec.dtype`` onto ``device``; ``progress`` gets 0 … 1."""
+        """Read all weights for ``spec.dtype`` onto ``device``; ``progress`` gets 0 … 1."""
         self.spec = spec
         self.backend = backend
         self.rope = Rope(spec.rope, device)
-        reader = _Reader(spec, weights, backend, device)
-        self.embedding = reader.tensor(EMBEDDING)  # [vocab, hidden]
+        reader = Reader(spec, weights, backend, device, form)
+        embedding = reader.matrix(EMBEDDING)  # [vocab, hidden]
+        self.embedding = Embedding(embedding)
         layers = []
         for index in range(spec.num_layers):
-            layers.append(reader.layer(index))
+            layers.append(_layer(spec, reader, index))
             progress((index + 1) / (spec.num_layers + 1))
         self.layers = tuple(layers)
         self.final_norm = reader.tensor(FINAL_NORM)
-        output = self.embedding if spec.tie_embeddings else reader.tensor(OUTPUT)
+        output = embedding if spec.tie_embeddings else reader.matrix(OUTPUT)
         self.output = backend.linear(output, None, torch.float32)
         self._stack = None
         if isinstance(backend, StackingBackend):
@@ -67,6 +69,17 @@ class Decoder:
                 self.layers, self.final_norm, eps=spec.rms_norm_eps, scale=spec.scale
             )
         progress(1.0)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of all weights as they are kept; a matrix that serves twice counts once."""
+        kept = [*self.embedding.tensors, self.final_norm, *self.output.tensors]
+        for layer in self.layers:
+            norms = (layer.input_norm, layer.q_norm, layer.k_norm, layer.post_norm)
+            kept += [norm for norm in norms if norm is not None]
+            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+                kept += linear.tensors
+        return sum({tensor.data_ptr(): tensor.nbytes for tensor in kept}.values())
 
     @torch.inference_mode()
     def forward(
@@ -80,7 +93,7 @@ class Decoder:
         """
         ops, eps = self.backend, self.spec.rms_norm_eps
         rope = self._rope_rows(inputs, prompt_lens)
-        residual = self.embedding.index_select(0, token_ids)
+        residual = self.embedding(token_ids)
         if self._stack is not None:
             return self._stack(residual, cache, inputs, rope)
         x = ops.rms_norm(residual, self.layers[0].input_norm, eps)
@@ -123,52 +136,18 @@ class Decoder:
         return self.rope.rows(positions, torch.maximum(prompts, positions + 1))
 
 
-class _Reader:
-    """Takes tensors from the checkpoint to the device and fuses what belongs together."""
-
-    def __init__(
-        self, spec: ModelSpec, weights: Weights, backend: Backend, device: torch.device
-    ) -> None:
-        self.spec = spec
-        self.weights = weights
-        self.backend = backend
-        self.device = device
-
-    def tensor(self, name: str) -> Tensor:
-        """One tensor, in the activations' dtype and with memory of its own."""
-        read = self.weights.get(name)
-        return torch.empty_like(read, dtype=self.spec.dtype, device=self.device).copy_(read)
-
-    def layer(self, index: int) -> Layer:
-        spec, prefix = self.spec, f"model.layers.{index}."
-        attention, mlp = prefix + "self_attn.", prefix + "mlp."
-        return Layer(
-            input_norm=self.tensor(prefix + "input_layernorm.weight"),
-            qkv=self._fused(attention, ("q_proj", "k_proj", "v_proj"), bias=spec.qkv_bias),
-            q_norm=self.tensor(attention + "q_norm.weight") if spec.qk_norm else None,
-            k_norm=self.tensor(attention + "k_norm.weight") if spec.qk_norm else None,
-            output=self._fused(attention, ("o_proj",), bias=spec.o_bias),
-            post_norm=self.tensor(prefix + "post_attention_layernorm.weight"),
-            gate_up=self._fused(mlp, ("gate_proj", "up_proj"), bias=spec.mlp_bias),
-            down=self._fused(mlp, ("down_proj",), bias=spec.mlp_bias),
-            window=spec.windows[index],
-            rope=spec.rope_layers[index],
-        )
-
-    def _fused(self, prefix: str, names: tuple[str, ...], *, bias: bool) -> Linear:
-        """One linear map whose output is that of ``names`` side by side."""
-        weight = self._stacked([f"{prefix}{name}.weight" for name in names])
-        shift = self._stacked([f"{prefix}{name}.bias" for name in names]) if bias else None
-        return self.backend.linear(weight, shift)
-
-    def _stacked(self, names: list[str]) -> Tensor:
-        parts = [self.weights.get(name) for name in names]
-        rows = sum(part.shape[0] for part in parts)
-        stacked = torch.empty(
-            (rows, *parts[0].shape[1:]), dtype=self.spec.dtype, device=self.device
-        )
-        begin = 0
-        for part in parts:
-            stacked[begin : begin + part.shape[0]].copy_(part)
-            begin += part.shape[0]
-        return stacked
+def _layer(spec: ModelSpec, reader: Reader, index: int) -> Layer:
+    prefix = f"model.layers.{index}."
+    attention, mlp = prefix + "self_attn.", prefix + "mlp."
+    return Layer(
+        input_norm=reader.tensor(prefix + "input_layernorm.weight"),
+        qkv=reader.linear(attention, ("q_proj", "k_proj", "v_proj"), bias=spec.qkv_bias),
+        q_norm=reader.tensor(attention + "q_norm.weight") if spec.qk_norm else None,
+        k_norm=reader.tensor(attention + "k_norm.weight") if spec.qk_norm else None,
+        output=reader.linear(attention, ("o_proj",), bias=spec.o_bias),
+        post_norm=reader.tensor(prefix + "post_attention_layernorm.weight"),
+        gate_up=reader.linear(mlp, ("gate_proj", "up_proj"), bias=spec.mlp_bias),
+        down=reader.linear(mlp, ("down_proj",), bias=spec.mlp_bias),
+        window=spec.windows[index],
+        rope=spec.rope_layers[index],
+    )

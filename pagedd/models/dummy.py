@@ -46,3 +46,7 @@ class DummyWeights:
             part = flat[begin : begin + block.numel()]
             part.copy_(block[: part.numel()])
         return tensor
+
+    def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
+        """See ``Weights.matrix``."""
+        return self.get(name)

@@ -12,8 +12,10 @@ from torch import Tensor
 from pagedd.errors import ModelError
 from pagedd.models.gguf_blocks import PLAIN, check_tensor, read_tensor
 from pagedd.models.gguf_meta import Header, TensorInfo, read_header
+from pagedd.models.gguf_narrow import read_quantized
 from pagedd.models.gguf_spec import architecture_of, spec_from_header
 from pagedd.models.spec import EMBEDDING, FINAL_NORM, OUTPUT, ModelSpec
+from pagedd_kernels.quantized import BlockQuantized
 
 ROPE_FREQS = "rope_freqs.weight"  # divisors of the inverse frequencies: part of the spec
 
@@ -81,16 +83,33 @@ class GgufWeights:
     def get(self, name: str) -> Tensor:
         """The tensor on the CPU. Errors: ``ModelError`` if it is missing or contradictory."""
         info = self._info(name)
+        heads = self._permuted_heads(name, info)
         values = read_tensor(self._data, info, self._dtype)
-        heads = self._heads.get(name.split(".")[-2]) if "." in name else None
+        return values if heads is None else unpermute(values, heads)
+
+    def matrix(self, name: str, dtype: torch.dtype) -> Tensor | BlockQuantized:
+        """In blocks where the file has it so (see :mod:`.gguf_narrow`), else as ``get``."""
+        info = self._info(name)
+        heads = self._permuted_heads(name, info)
+        found = read_quantized(self._data, info, dtype)
+        if found is None:
+            return self.get(name)
         if heads is None:
-            return values
-        if values.shape[0] % (2 * heads):
+            return found
+        codes, scales, offsets = (
+            unpermute(part, heads) for part in (found.codes, found.scales, found.offsets)
+        )
+        return BlockQuantized(codes, scales, offsets, found.bits, dtype)
+
+    def _permuted_heads(self, name: str, info: TensorInfo) -> int | None:
+        """How many heads have their rows in another order; None: the order is ours."""
+        heads = self._heads.get(name.split(".")[-2]) if "." in name else None
+        if heads is not None and info.shape[0] % (2 * heads):
             raise ModelError(
-                f"{self._path}: tensor {info.name} has {values.shape[0]} rows, "
+                f"{self._path}: tensor {info.name} has {info.shape[0]} rows, "
                 f"which contradicts {heads} heads"
             )
-        return unpermute(values, heads)
+        return heads
 
     def _info(self, name: str) -> TensorInfo:
         try:

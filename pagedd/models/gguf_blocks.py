@@ -24,7 +24,7 @@ PLAIN = {
     int(_Type.BF16): torch.bfloat16,
 }
 QUANTISED = frozenset(
-    int(t) for t in (_Type.Q8_0, _Type.Q4_0, _Type.Q4_1, _Type.Q4_K, _Type.Q5_K, _Type.Q6_K)
+    int(_Type[name]) for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 )
 _CHUNK = 1 << 20  # elements that are float32 at a time
 

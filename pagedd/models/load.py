@@ -12,11 +12,13 @@ from pagedd.errors import UsageError
 from pagedd.models.config import DTYPES, read_spec
 from pagedd.models.decoder import Decoder
 from pagedd.models.dummy import DummyWeights
+from pagedd.models.reader import WEIGHT_FORMS, WeightForm
 from pagedd.models.resolve import ModelFiles, resolve
 from pagedd.models.spec import ModelSpec, Weights
 from pagedd.models.weights import SafetensorsWeights, check_tensors
 from pagedd_kernels.backend import Backend, Selection, select_backend
 
+GIB = 1 << 30
 Progress = Callable[[str, float], None]
 Check = Callable[[ModelSpec, torch.device], object]
 
@@ -29,9 +31,16 @@ class LoadedModel:
     model: Decoder
     backend: Backend
     device: torch.device
-    refused: tuple[
-        tuple[str, str], ...
-    ]  # (backend, reason) of those that would have been preferred
+    refused: tuple[tuple[str, str], ...]  # (backend, reason) of those that would be preferred
+    form: WeightForm
+
+    @property
+    def note(self) -> str:
+        """What the weights take, a sentence for the log."""
+        said = f"weights: {self.model.weight_bytes / GIB:.2f} GiB ({self.form})"
+        if self.form in ("int8", "int4") and not self.backend.quantized:
+            said += f"; the backend {self.backend.name} keeps them dense: nothing is gained"
+        return said
 
 
 def load_model(config: EngineConfig, progress: Progress, check: Check | None = None) -> LoadedModel:
@@ -39,25 +48,27 @@ def load_model(config: EngineConfig, progress: Progress, check: Check | None = N
 
     ``check`` is called with the spec that the model will have before any weight is read, and may
     raise. Errors: ``ModelNotFound``, ``ModelError`` (the files), ``UsageError`` (device, dtype,
-    format).
+    weights, format).
     """
     if config.load_format not in ("auto", "dummy"):
         raise UsageError(f"load format {config.load_format!r} is unknown: auto or dummy")
     dummy = config.load_format == "dummy"
+    form, dtype = _weight_form(config)
     device = _device(config.device)
     files = resolve(config.model, need_weights=not dummy)
     progress("weights", 0.0)
     spec = replace(_read_spec(files), name=files.name)
-    spec = replace(spec, dtype=_activation_dtype(config.dtype, spec.dtype, device))
-    weights = DummyWeights(spec, config.seed or 0) if dummy else _open(files, spec.dtype)
+    spec = replace(spec, dtype=_activation_dtype(dtype, spec.dtype, device))
+    weights = DummyWeights(spec, config.seed or 0) if dummy else _open(files, spec.dtype, form)
     spec = check_tensors(spec, weights)
     if check is not None:
         check(spec, device)
     selection = _select(device, spec.dtype)
+    backend = selection.backend
     model = Decoder(
-        spec, weights, selection.backend, device, lambda fraction: progress("weights", fraction)
+        spec, weights, backend, device, lambda fraction: progress("weights", fraction), form
     )
-    return LoadedModel(spec, model, selection.backend, device, tuple(selection.refused))
+    return LoadedModel(spec, model, backend, device, tuple(selection.refused), form)
 
 
 def _read_spec(files: ModelFiles) -> ModelSpec:
@@ -69,13 +80,31 @@ def _read_spec(files: ModelFiles) -> ModelSpec:
     return load_gguf_spec(files.path)
 
 
-def _open(files: ModelFiles, dtype: torch.dtype) -> Weights:
-    """The checkpoint, read no further than its head; quantised tensors become ``dtype``."""
+def _open(files: ModelFiles, dtype: torch.dtype, form: WeightForm) -> Weights:
+    """The checkpoint, read no further than its head.
+
+    What is dense becomes ``dtype``, unless it is to be made narrow from what the file holds.
+    """
     if files.kind == "folder":
         return SafetensorsWeights(files.path)
     from pagedd.models.gguf import GgufWeights
 
-    return GgufWeights(files.path, dtype)
+    return GgufWeights(files.path, dtype if form in ("auto", "dense") else None)
+
+
+def _weight_form(config: EngineConfig) -> tuple[WeightForm, str]:
+    """Form and dtype that were asked for; bf16 is short for dense with the dtype bfloat16."""
+    if config.weights == "bf16":
+        if config.dtype not in ("auto", "bfloat16"):
+            raise UsageError(
+                f"--weights bf16 contradicts --dtype {config.dtype}: "
+                "--weights dense keeps them in that dtype"
+            )
+        return "dense", "bfloat16"
+    for form in WEIGHT_FORMS:
+        if form == config.weights:
+            return form, config.dtype
+    raise UsageError(f"weights {config.weights!r} is unknown: {', '.join(WEIGHT_FORMS)} or bf16")
 
 
 def _device(name: str) -> torch.device:

@@ -6,12 +6,13 @@ them (decoder, runner, engine) reads nothing else.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+from pagedd_kernels.quantized import BlockQuantized
 
 RopeKind = Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
 
@@ -101,6 +102,8 @@ class Weights(Protocol):
 
     A reader of a foreign container translates its names, undoes its permutations and
     dequantises; ``get`` returns float32, bfloat16 or float16, on the CPU, possibly memory-mapped.
+    ``matrix`` gives the same values for computing in one dtype, as narrow as the checkpoint has
+    them.
     """
 
     def names(self) -> set[str]:
@@ -113,6 +116,12 @@ class Weights(Protocol):
 
     def get(self, name: str) -> Tensor:
         """The tensor; raises ``ModelError`` naming it if it is missing or unreadable."""
+        ...
+
+    def matrix(self, name: str, dtype: torch.dtype) -> Tensor | BlockQuantized:
+        """A tensor in blocks, for computing in ``dtype``, or dense in a float dtype. Raises as
+        ``get``.
+        """
         ...
 
 
@@ -134,12 +143,6 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     if not spec.tie_embeddings:
         shapes[OUTPUT] = (spec.vocab_size, spec.hidden_size)
     return shapes
-
-
-def weight_bytes(spec: ModelSpec) -> int:
-    """Memory of all tensors in the dtype of ``spec``."""
-    sizes = (math.prod(shape) for shape in tensor_shapes(spec).values())
-    return sum(sizes) * spec.dtype.itemsize
 
 
 def layer_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:

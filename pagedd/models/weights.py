@@ -67,6 +67,10 @@ class SafetensorsWeights:
             raise ModelError(f"tensor {name} cannot be read: {error}") from error
         return tensor.float() if tensor.dtype == torch.float64 else tensor
 
+    def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
+        """See ``Weights.matrix``: these files hold dense tensors only."""
+        return self.get(name)
+
     def _slice(self, name: str) -> Any:
         file = self._where.get(name)
         if file is None:

@@ -85,10 +85,28 @@ def q4_1(random: np.random.Generator) -> tuple[Array, Array]:
     return np.concatenate([half(0.5), half(-3.0), nibbles(quants, 16)]), 0.5 * quants - 3.0
 
 
+def five(quants: Array) -> Array:
+    """The fifth bits of 32 codes as 4 bytes, then the lower bits of them in nibbles."""
+    high = np.packbits((quants >> 4).astype(np.uint8), bitorder="little")
+    return np.concatenate([high, nibbles(quants & 15, 16)])
+
+
+def q5_0(random: np.random.Generator) -> tuple[Array, Array]:
+    quants = random.integers(0, 32, 32)
+    return np.concatenate([half(0.5), five(quants)]), 0.5 * (quants - 16)
+
+
+def q5_1(random: np.random.Generator) -> tuple[Array, Array]:
+    quants = random.integers(0, 32, 32)
+    return np.concatenate([half(0.5), half(-3.0), five(quants)]), 0.5 * quants - 3.0
+
+
 BUILDERS = {
     QType.Q8_0: q8_0,
     QType.Q4_0: q4_0,
     QType.Q4_1: q4_1,
+    QType.Q5_0: q5_0,
+    QType.Q5_1: q5_1,
     QType.Q4_K: q4_k,
     QType.Q5_K: q5_k,
     QType.Q6_K: q6_k,

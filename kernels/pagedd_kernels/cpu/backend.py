@@ -31,6 +31,7 @@ class CpuBackend:
     """
 
     name = "cpu"
+    quantized = True
 
     def __init__(self, threads: int | None = None, isa: str | None = None) -> None:
         library = load_library(isa)

@@ -82,6 +82,11 @@ class Linear:
         self.address = ctypes.addressof(self._struct)  # of the native description
         self._run = engine.library.linear
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the layer keeps: the packed weight, and the bias."""
+        return (self._panels,) if self._bias is None else (self._panels, self._bias)
+
     def __call__(self, x: Tensor) -> Tensor:
         assert x.dtype is self.dtype
         assert x.shape[1] == self.in_features

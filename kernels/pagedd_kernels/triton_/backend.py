@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from pagedd_kernels.inputs import PagedInputs
 from pagedd_kernels.quantized import BlockQuantized, dense
-from pagedd_kernels.reference import linear
+from pagedd_kernels.reference import Linear
 from pagedd_kernels.triton_ import attention_launch, kv_write, pages, rows, tiles
 from pagedd_kernels.triton_.attention import attention_kernel
 from pagedd_kernels.triton_.launch import interpreted
@@ -23,6 +20,7 @@ class TritonBackend:
     """Triton kernels on a CUDA device, or on CPU tensors in Triton's interpreter (tests)."""
 
     name = "triton"
+    quantized = False
 
     @staticmethod
     def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -112,9 +110,9 @@ class TritonBackend:
         weight: Tensor | BlockQuantized,
         bias: Tensor | None,
         out_dtype: torch.dtype | None = None,
-    ) -> Callable[[Tensor], Tensor]:
+    ) -> Linear:
         """See ``Backend.linear``: the vendor's library through torch, the weight as it is."""
-        return partial(linear, weight=dense(weight), bias=bias, out_dtype=out_dtype)
+        return Linear(dense(weight), bias, out_dtype)
 
 
 def _architecture(device: torch.device) -> int:
