@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "key_tile.h"
+#include "attention_products.h"
 #include "pool.h"
 
 namespace pagedd {
@@ -51,8 +51,9 @@ inline void merge(State& a, float* a_values, const State& b, const float* b_valu
 
 template <class T>
 class Attention {
-  using P = typename KeyPanel<T>::P;
-  using A = typename P::A;
+  using Products = AttentionProducts<T>;
+  using A = typename Products::P::A;
+  using Weight = std::remove_pointer_t<decltype(Products::Buffers::weights)>;
 
  public:
   Attention(const AttentionCall& call, const Cache& cache, const Batch& batch)
@@ -81,6 +82,7 @@ class Attention {
            float* partial_values) const {
     const int64_t heads = u.rows * group_;
     const Buffers b = buffers(scratch, heads);
+    const Products products(d_, inner_, padded_, heads);
     gather_queries(u, b.q);
     KeyRows<T> tiles[2];
     int now = 0;
@@ -98,7 +100,7 @@ class Attention {
         } else {
           tiles[1 - now] = {};
         }
-        run_tile(u, start, tiles[now], tiles[1 - now], b);
+        run_tile(u, start, tiles[now], tiles[1 - now], products, b);
       }
       end_part(u, part, b);
     }
@@ -120,12 +122,7 @@ class Attention {
   }
 
  private:
-  struct Buffers {
-    A* q;            // [heads][inner]
-    float *keys;     // [inner][TILE]
-    float *tile;     // [TILE][padded]
-    float *scores;   // [heads][TILE], then the weights
-    float *values;   // [heads][padded], sums of this part
+  struct Buffers : Products::Buffers {
     float *total;    // [heads][padded], sums of the parts before
     float *sums;     // [heads][W], weights' sums by lane
     float *maximum;  // [heads]
@@ -133,19 +130,21 @@ class Attention {
   };
 
   Buffers buffers(Scratch& scratch, int64_t heads) const {
-    const int64_t sizes[] = {inner_ * heads, inner_ * TILE,   TILE * padded_,
-                             heads * TILE,   heads * padded_, heads * padded_,
-                             heads * W,      round_up(heads, 16), 2 * round_up(heads, 16)};
+    const int64_t rows = heads + 2 * Products::ROWS;  // products go on past the last row
+    const int64_t sizes[] = {inner_ * rows,  inner_ * TILE,  TILE * padded_, rows * TILE,
+                             rows * TILE,    rows * padded_, rows * padded_, rows * W,
+                             round_up(rows, 16), 2 * round_up(rows, 16)};
     int64_t total = 0;
     for (int64_t size : sizes) total += round_up(size, 16);
     float* at = reinterpret_cast<float*>(scratch.get(static_cast<size_t>(total) * sizeof(float)));
-    float* part[9];
-    for (int i = 0; i < 9; ++i) {
+    float* part[10];
+    for (int i = 0; i < 10; ++i) {
       part[i] = at;
       at += round_up(sizes[i], 16);
     }
-    return {reinterpret_cast<A*>(part[0]), part[1], part[2], part[3], part[4], part[5], part[6],
-            part[7], reinterpret_cast<State*>(part[8])};
+    return {{reinterpret_cast<A*>(part[0]), part[1], part[2], part[3],
+             reinterpret_cast<Weight*>(part[4]), part[5]},
+            part[6], part[7], part[8], reinterpret_cast<State*>(part[9])};
   }
 
   void gather_queries(const Unit& u, A* to) const {
@@ -200,9 +199,7 @@ class Attention {
               seen(u, u.rows - 1, start).hi);
   }
 
-  struct Range {
-    int lo, hi;  // keys of the tile that a row sees
-  };
+  // The keys of a tile that a row sees.
   Range seen(const Unit& u, int64_t r, int64_t start) const {
     const int64_t p = position(u, r);
     const auto cut = [](int64_t x) {
@@ -211,58 +208,30 @@ class Attention {
     return {cut(first_key(p) - start), cut(p + 1 - start)};
   }
 
-  // Few rows read the values where they lie; many rows share a copy in float32.
-  bool in_place(const Unit& u) const { return u.rows * group_ <= WIDE_ROWS && d_ == padded_; }
-
+  // All rows that see keys of the tile go together; a key that one of them does not see has no
+  // weight in its sums.
   void run_tile(const Unit& u, int64_t start, const KeyRows<T>& keys, const KeyRows<T>& next,
-                const Buffers& b) const {
-    gather_keys(keys, next, d_, b.keys);
-    if (!in_place(u)) gather_values(keys, next, d_, padded_, b.tile);
-    for (int64_t r = 0; r < u.rows;) {
+                const Products& products, const Buffers& b) const {
+    const auto blind = [&](int64_t r) {
       const Range range = seen(u, r, start);
-      int64_t end = r + 1;  // rows that see all of the tile go together
-      while (range.lo == 0 && range.hi == TILE && end < u.rows) {
-        const Range other = seen(u, end, start);
-        if (other.lo != 0 || other.hi != TILE) break;
-        ++end;
-      }
-      if (range.lo < range.hi) {
-        row_blocks((end - r) * group_, MAX_ROWS, [&](int64_t first, int rows) {
-          const int64_t h = r * group_ + first;
-          score(h, rows, range, b);
-          for (int64_t i = h; i < h + rows; ++i) soften(i, range, b);
-          if (in_place(u)) {
-            const Listed<T> values{keys.key + range.lo, next.key + range.lo, keys.value_offset};
-            weigh<Widening<T>>(h, rows, range, values, b);
-          } else {
-            const Spaced<float> values{b.tile + range.lo * padded_, padded_};
-            weigh<Widening<float>>(h, rows, range, values, b);
-          }
-        });
-      }
-      r = end;
-    }
-  }
-
-  // Products of `rows` queries from h on with the keys that they see.
-  void score(int64_t h, int rows, Range range, const Buffers& b) const {
-    const int begin = range.lo / PANEL * PANEL;
-    using B = typename P::B;
-    const Spaced<B> keys{reinterpret_cast<const B*>(b.keys + begin), TILE * P::PER_STEP};
-    multiply<P>(rows, b.q + h * inner_, inner_, keys, ceil_div(d_, P::PER_STEP),
-                b.scores + h * TILE + begin, TILE, round_up(range.hi - begin, PANEL), true);
-  }
-
-  // Adds the values of the keys seen, by their weights.
-  template <class Product, class Source>
-  void weigh(int64_t h, int rows, Range range, const Source& values, const Buffers& b) const {
-    multiply<Product>(rows, b.scores + h * TILE + range.lo, TILE, values, range.hi - range.lo,
-                      b.values + h * padded_, padded_, padded_, false);
+      return range.lo >= range.hi;
+    };
+    int64_t begin = 0, end = u.rows;
+    while (begin < end && blind(begin)) ++begin;
+    while (begin < end && blind(end - 1)) --end;
+    if (begin == end) return;
+    products.gather(keys, next, b);
+    const Range range{keys.lo, keys.hi};
+    const int64_t h = begin * group_, rows = (end - begin) * group_;
+    products.score(h, rows, range, b);
+    for (int64_t i = h; i < h + rows; ++i) soften(i, seen(u, i / group_, start), b);
+    products.weigh(h, rows, range, keys, next, b);
   }
 
   // Scores of one row and head → weights 2^(score - maximum); the sums so far rescaled.
   void soften(int64_t h, Range range, const Buffers& b) const {
-    float* scores = b.scores + h * TILE;
+    const float* scores = b.scores + h * TILE;
+    Weight* weights = b.weights + h * TILE;
     const vf none = set1(-std::numeric_limits<float>::infinity()), scale = set1(call_.scale);
     vf x[TILE / W], top = none;
     for (int v = 0; v < TILE / W; ++v) {
@@ -275,9 +244,8 @@ class Attention {
     vf sum = load(b.sums + h * W);
     const vf maximum = set1(b.maximum[h]);
     for (int v = 0; v < TILE / W; ++v) {
-      x[v] = exp2(x[v] - maximum);
-      store(scores + v * W, x[v]);
-      sum = sum + x[v];
+      store(weights + v * W, exp2(x[v] - maximum));
+      sum = sum + load(weights + v * W);  // as they are stored
     }
     store(b.sums + h * W, sum);
   }

@@ -75,6 +75,30 @@ void gather_keys(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, floa
   }
 }
 
+#ifdef PAGEDD_DOT_BF16
+// to: [TILE / 2][padded] pairs of two keys' values, padded = round_up(d, PANEL); where there is no
+// key, and past d, zeros.
+inline void gather_value_pairs(const KeyRows<bf16>& rows, const KeyRows<bf16>& next, int64_t d,
+                               int64_t padded, float* to) {
+  static const bf16 absent[W] = {};
+  for (int j = 0; j < TILE; j += 2, to += padded) {
+    const bf16* value[2];
+    for (int i = 0; i < 2; ++i) {
+      const bf16* key = rows.key[j + i];
+      value[i] = key == nullptr ? nullptr : key + rows.value_offset;
+    }
+    for (int64_t i = 0; i < padded; i += W) {
+      __builtin_prefetch(next.key[j] + rows.value_offset + i, 0, 3);
+      __builtin_prefetch(next.key[j + 1] + rows.value_offset + i, 0, 3);
+      const int n = static_cast<int>(std::min<int64_t>(W, d - i));
+      store(to + i, n <= 0 ? zero()
+                           : pair_up(value[0] ? value[0] + i : absent,
+                                     value[1] ? value[1] + i : absent, n));
+    }
+  }
+}
+#endif
+
 // to: [TILE][padded] float32, padded = round_up(d, PANEL), columns past d zero; rows without a key
 // stay as they are.
 template <class T>

@@ -146,7 +146,8 @@ class RowsByTiles {
     for (int64_t i = 0; i < blocks_; ++i) {
       const int64_t first = std::min(i * height_, rows_ - height_);
       float* sums = c + i * height_ * PANEL;
-      unit_.multiply(x + first * ldx, ldx, b, steps, sums, fresh);
+      unit_.multiply({x + first * ldx, ldx}, {reinterpret_cast<const float*>(b), PANEL}, steps,
+                     {sums, PANEL}, height_ > TILE_ROWS, fresh);
       done(first, static_cast<int>(height_), sums);
     }
   }

@@ -15,6 +15,14 @@
 
 namespace pagedd {
 
+// A matrix: its first number, and what lies between its rows, in numbers. (Of B: of 32 bits, a pair
+// row holds two rows.)
+template <class T>
+struct Matrix {
+  T* first;
+  int64_t stride;
+};
+
 #ifdef PAGEDD_TILES
 
 constexpr int64_t TILE_ROWS = 16;
@@ -33,9 +41,9 @@ inline bool tiles_allowed() {
 // of B.
 class TileUnit {
  public:
-  explicit TileUnit(int64_t rows) : lower_(rows > TILE_ROWS) {
+  explicit TileUnit(int64_t rows) {
     const auto above = static_cast<uint8_t>(std::min(rows, TILE_ROWS));
-    const auto below = static_cast<uint8_t>(lower_ ? rows - TILE_ROWS : 1);
+    const auto below = static_cast<uint8_t>(rows > TILE_ROWS ? rows - TILE_ROWS : 1);
     alignas(64) Layout layout{};
     layout.palette = 1;
     const uint8_t heights[] = {above, above, below, below, above, below, TILE_ROWS, TILE_ROWS};
@@ -49,13 +57,14 @@ class TileUnit {
   TileUnit(const TileUnit&) = delete;
   TileUnit& operator=(const TileUnit&) = delete;
 
-  // c[rows][PANEL] (+)= a[rows][2 · steps] * one panel; steps a multiple of TILE_DEPTH / 2.
-  void multiply(const bf16* a, int64_t lda, const bf16* b, int64_t steps, float* c,
-                bool fresh) const {
-    if (lower_) {
-      run<true>(a, lda, b, steps, c, fresh);
+  // c (+)= a * b for 2W columns; `pairs` of the inner dimension, a multiple of TILE_DEPTH / 2. With
+  // `lower` the rows are all that the unit is set up for, else the upper TILE_ROWS at most.
+  void multiply(Matrix<const bf16> a, Matrix<const float> b, int64_t pairs, Matrix<float> c,
+                bool lower, bool fresh) const {
+    if (lower) {
+      run<true>(a, b, pairs, c, fresh);
     } else {
-      run<false>(a, lda, b, steps, c, fresh);
+      run<false>(a, b, pairs, c, fresh);
     }
   }
 
@@ -67,10 +76,10 @@ class TileUnit {
   };
 
   template <bool LOWER>
-  static void run(const bf16* a, int64_t lda, const bf16* b, int64_t steps, float* c,
+  static void run(Matrix<const bf16> a, Matrix<const float> b, int64_t pairs, Matrix<float> c,
                   bool fresh) {
-    constexpr int64_t ROW = PANEL * 4;  // bytes of a row of sums, and of a pair row of B
-    float* below = c + TILE_ROWS * PANEL;
+    const int64_t a_row = 2 * a.stride, b_row = 4 * b.stride, c_row = 4 * c.stride;  // bytes
+    float* below = c.first + TILE_ROWS * c.stride;
     if (fresh) {
       _tile_zero(0);
       _tile_zero(1);
@@ -79,33 +88,43 @@ class TileUnit {
         _tile_zero(3);
       }
     } else {
-      _tile_loadd(0, c, ROW);
-      _tile_loadd(1, c + W, ROW);
+      _tile_loadd(0, c.first, c_row);
+      _tile_loadd(1, c.first + W, c_row);
       if (LOWER) {
-        _tile_loadd(2, below, ROW);
-        _tile_loadd(3, below + W, ROW);
+        _tile_loadd(2, below, c_row);
+        _tile_loadd(3, below + W, c_row);
       }
     }
-    for (int64_t s = 0; s < steps; s += TILE_DEPTH / 2) {
-      _tile_loadd(4, a + 2 * s, 2 * lda);
-      if (LOWER) _tile_loadd(5, a + TILE_ROWS * lda + 2 * s, 2 * lda);
-      _tile_loadd(6, b + 2 * s * PANEL, ROW);
+    for (int64_t s = 0; s < pairs; s += TILE_DEPTH / 2) {
+      _tile_loadd(4, a.first + 2 * s, a_row);
+      if (LOWER) _tile_loadd(5, a.first + TILE_ROWS * a.stride + 2 * s, a_row);
+      _tile_loadd(6, b.first + s * b.stride, b_row);
       _tile_dpbf16ps(0, 4, 6);
       if (LOWER) _tile_dpbf16ps(2, 5, 6);
-      _tile_loadd(7, b + 2 * s * PANEL + 2 * W, ROW);
+      _tile_loadd(7, b.first + s * b.stride + W, b_row);
       _tile_dpbf16ps(1, 4, 7);
       if (LOWER) _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, c, ROW);
-    _tile_stored(1, c + W, ROW);
+    _tile_stored(0, c.first, c_row);
+    _tile_stored(1, c.first + W, c_row);
     if (LOWER) {
-      _tile_stored(2, below, ROW);
-      _tile_stored(3, below + W, ROW);
+      _tile_stored(2, below, c_row);
+      _tile_stored(3, below + W, c_row);
     }
   }
-
-  const bool lower_;
 };
+
+// Rows in multiples of TILE_ROWS, the unit set up for twice as many at once.
+inline void multiply_tiles(const TileUnit& unit, int64_t rows, Matrix<const bf16> a,
+                           Matrix<const float> b, int64_t pairs, Matrix<float> c, int64_t columns,
+                           bool fresh) {
+  for (int64_t r = 0; r < rows; r += 2 * TILE_ROWS) {
+    for (int64_t i = 0; i < columns; i += PANEL) {
+      unit.multiply({a.first + r * a.stride, a.stride}, {b.first + i, b.stride}, pairs,
+                    {c.first + r * c.stride + i, c.stride}, r + TILE_ROWS < rows, fresh);
+    }
+  }
+}
 
 #else
 

@@ -136,6 +136,13 @@ inline vf twice(vf x, int half) {
   const __m512i lanes = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
   return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(8 * half)), x);
 }
+// n numbers (W at most) of two rows, side by side as pairs
+inline vf pair_up(const bf16* even, const bf16* odd, int n) {
+  const auto read = [n](const bf16* p) {
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), p));
+  };
+  return _mm512_castsi512_ps(_mm512_or_si512(read(even), _mm512_slli_epi32(read(odd), 16)));
+}
 // 2n or fewer numbers (W pairs at most), the others zero, as bits
 inline vf load_pairs(const bf16* p, int numbers) {
   const __mmask32 m = numbers >= 32 ? 0xffffffffu : (1u << numbers) - 1;
