@@ -21,6 +21,7 @@ CLASSES: Mapping[str, type[errors.PageddError]] = MappingProxyType(
             errors.ShuttingDown,
             errors.EngineFailed,
             errors.InvalidLogits,
+            errors.OutOfDeviceMemory,
             errors.Unauthorized,
         )
     }

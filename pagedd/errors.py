@@ -105,6 +105,14 @@ class InvalidLogits(PageddError):
     code = "invalid_logits"
 
 
+class OutOfDeviceMemory(PageddError):
+    """The device had no memory for a step, however small."""
+
+    code = "out_of_memory"
+    retryable = True
+    http_status = 503
+
+
 class Unauthorized(PageddError):
     """No key, or the wrong one."""
 

@@ -27,6 +27,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "swapped": "33",
         "evicted": "36",
         "reprioritized": "36",
+        "shrunk": "31",
         "failed": "31",
         "missed": "31",
     }

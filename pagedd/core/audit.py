@@ -9,14 +9,15 @@ from collections import Counter
 
 from pagedd.core.events import PageCounts
 from pagedd.core.plan import StepPlan
-from pagedd.core.sequence import Group, Order, Sequence, SequenceState
+from pagedd.core.sequence import PENDING, Group, Order, Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 
 
 def check_state(state: SchedulerState, in_flight: bool = False) -> None:
     """Raise AssertionError if a page, slot, queue, index or account does not add up.
 
-    While a plan is ``in_flight``, what it swaps in is not offered to the index yet.
+    While a plan is ``in_flight``, what it computes and swaps in is not offered to the index yet,
+    and the tokens that it draws are not known.
     """
     remaining = [sequence for group in state.groups.values() for sequence in group.remaining]
     _check_references(state, remaining)
@@ -36,10 +37,11 @@ def check_state(state: SchedulerState, in_flight: bool = False) -> None:
     _hold(state.totals.running == running, "requests that run are miscounted")
 
 
-def check_plan(state: SchedulerState, plan: StepPlan) -> None:
+def check_plan(state: SchedulerState, plan: StepPlan, overtaken: bool = False) -> None:
     """Raise AssertionError if ``plan``, which is in flight, writes a page that is another's too.
 
     The choices that fork with a chunk share the pages it writes: it is written for all of them.
+    ``overtaken``: the step before was collected since, and who ended with it has a part in vain.
     """
     names: dict[int, set[int]] = {}
     for sequence in state.running:
@@ -49,8 +51,9 @@ def check_plan(state: SchedulerState, plan: StepPlan) -> None:
     page_size = state.config.page_size
     for chunk in plan.chunks:
         owner = state.by_slot[chunk.slot]
-        _hold(owner is not None, "a chunk names an empty slot")
-        assert owner is not None
+        if owner is None:
+            _hold(overtaken and chunk.slot in state.leave, "a chunk names an empty slot")
+            continue
         end = chunk.start + chunk.length
         first, last = chunk.start // page_size, (end - 1) // page_size
         for page in owner.table.pages[first : last + 1]:
@@ -65,7 +68,7 @@ def check_plan(state: SchedulerState, plan: StepPlan) -> None:
         moved = [move.dst for move in moves]
         _hold(len(set(moved)) == len(moved), "two pages are swapped to one")
     moved_in = {move.dst for move in plan.swap_in}
-    _hold(moved_in <= names.keys(), "a page is swapped in for nobody")
+    _hold(overtaken or moved_in <= names.keys(), "a page is swapped in for nobody")
     _hold(
         not moved_in & {page for copy in plan.copies for page in copy},
         "a copy and a swap-in meet in a page",
@@ -241,5 +244,10 @@ def _check_sequence(state: SchedulerState, sequence: Sequence, in_flight: bool) 
     offered |= in_flight and sequence.num_indexed < indexed
     _hold(offered, "a full page was not offered to the index, or one that is not full")
     _hold(computed < tokens, "nothing is left to compute")
-    _hold(tokens < sequence.group.max_tokens, "a sequence is over its limit")
+    closing = sequence in state.closing
+    _hold(tokens < sequence.group.max_tokens or closing, "a sequence is over its limit")
+    pending = sequence.tokens.count(PENDING)
+    _hold(not pending or in_flight, "a token is waited for that no step draws")
+    _hold(pending == (sequence.tokens[-1] == PENDING), "a token is not known, and one after it is")
+    _hold(bool(pending) or not closing, "a sequence ends without its last token")
     _hold((table - 1) * size < tokens, "a sequence holds pages beyond its tokens")

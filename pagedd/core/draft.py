@@ -10,14 +10,14 @@ from pagedd.core.state import SchedulerState
 
 
 class Draft:
-    """Collects what one step does; ``budget`` is what is left of ``max_num_batched_tokens``.
+    """Collects what one step does; ``budget`` is what is left of the rows that it may have.
 
     Once a sequence is in the draft nothing takes its pages or slot away in this step.
     """
 
-    def __init__(self, state: SchedulerState, step: int) -> None:
+    def __init__(self, state: SchedulerState, step: int, budget: int) -> None:
         self.step = step
-        self.budget = state.config.max_num_batched_tokens
+        self.budget = budget
         self._state = state
         self._copies: list[Copy] = []
         self._swap_in: list[Copy] = []

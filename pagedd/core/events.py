@@ -74,7 +74,8 @@ class Waiting(NamedTuple):
 class Preempted(NamedTuple):
     """A sequence gave its slot and pages back.
 
-    ``lack``: what the ``taker`` (itself, when all others come first) lacked, "pages" or "slots".
+    ``lack``: what the ``taker`` (itself, when all others come first) lacked: "pages", "slots", or
+    the device's "memory" for a step of so many rows.
     ``choice_of_mode``: "configured", "no_swap_space", "swap_space_full", "estimate" (the quicker)
     or "trial" (the other one: it was not measured for long). The two estimates are of bringing it
     back in either way.
@@ -113,6 +114,13 @@ class Evicted(NamedTuple):
     pages: int  # of the device
     saved: int  # of these, those that live on in host memory
     host_pages: int  # of host memory, forgotten
+
+
+class Shrunk(NamedTuple):
+    """The device had no memory for a step of ``rows``; for now steps have at most ``most``."""
+
+    rows: int
+    most: int
 
 
 class Token(NamedTuple):
@@ -200,6 +208,7 @@ class StepEvents:
     reprioritized: list[Reprioritized] = field(default_factory=list)
     preempted: list[Preempted] = field(default_factory=list)
     evicted: list[Evicted] = field(default_factory=list)
+    shrunk: list[Shrunk] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
     resumed: list[Resumed] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)  # when what the first waits for changes
@@ -218,6 +227,7 @@ class StepEvents:
             or self.reprioritized
             or self.preempted
             or self.evicted
+            or self.shrunk
             or self.resumed
             or self.waiting
             or self.failed

@@ -15,7 +15,7 @@ from pagedd.core.eta import eta_ms
 from pagedd.core.events import MAX_HOLDERS, Explained, Holder, Running, Waiting
 from pagedd.core.need import Need, displaces, need_of
 from pagedd.core.plan import StepPlan
-from pagedd.core.running import share
+from pagedd.core.running import running_on, share
 from pagedd.core.sequence import Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 
@@ -171,7 +171,7 @@ def _taken(state: SchedulerState, in_flight: StepPlan | None) -> _Taken:
     rows = growth = 0
     room = config.swap_in_pages
     copied: Counter[int] = Counter()  # how many write to a page that is not theirs alone
-    decodes, prefills = share(list(state.running), config.max_num_batched_tokens)
+    decodes, prefills = share(running_on(state), config.max_num_batched_tokens)
     for sequence, length in [*((each, 1) for each in decodes), *prefills]:
         upto = sequence.num_computed + length
         new = max(memory.pages(upto) - len(sequence.table), 0)

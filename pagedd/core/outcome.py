@@ -1,23 +1,45 @@
-"""Commit: what a step has computed and drawn becomes part of the sequences."""
+"""Commit, in two halves: what a step computes, and what it has drawn, become part of the sequences.
+
+A device carries steps out in order. So what one of them computes counts as soon as it was launched:
+the next plan may build on it. What it has drawn is heard of later. Until then a placeholder stands
+for the token, at the very end of its sequence: there is never more than one, and nothing that needs
+the token itself (keys of pages, a join) reaches that far.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from pagedd.core.events import Failed, Token
-from pagedd.core.plan import Chunk, Sampled
-from pagedd.core.sequence import Sequence, SequenceState
+from pagedd.core.plan import Sampled, StepPlan
+from pagedd.core.sequence import PENDING, Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 from pagedd.errors import InvalidLogits
 
 
-def advance(state: SchedulerState, chunks: Iterable[Chunk]) -> None:
-    """The chunks are in the cache now: count them, and let the index find what became full."""
+class Launched(NamedTuple):
+    """A step that was launched, and what has a part in it; slots may be others' by its end."""
+
+    plan: StepPlan
+    computed: list[Sequence]
+    drawing: list[Sequence | None]  # in the order of the chunks' samples; None: it has ended
+    forked: list[tuple[Sequence, Sequence]]  # parent, child
+
+
+def launch(state: SchedulerState, plan: StepPlan) -> Launched:
+    """The device has got the chunks: count them, and give a placeholder to what draws.
+
+    A chunk of a sequence that has ended since the plan was made is wasted.
+    """
     state.memory.arrive()
-    page_size, computed = state.config.page_size, 0
-    for slot, start, length, samples in chunks:
+    launched = Launched(plan, [], [], [])
+    computed = 0
+    for slot, start, length, samples in plan.chunks:
         sequence = state.by_slot[slot]
-        assert sequence is not None, f"slot {slot} was given away while its step ran"
+        if sequence is None:
+            launched.drawing.extend([None] * len(samples))
+            continue
         assert sequence.num_computed == start, f"the step of slot {slot} was committed before"
         end = sequence.num_computed = start + length
         computed += length * (len(samples) or 1)  # also for the choices that fork with it
@@ -27,25 +49,43 @@ def advance(state: SchedulerState, chunks: Iterable[Chunk]) -> None:
             state.totals.recomputed_tokens += again
         if end > sequence.seen:
             sequence.seen = end
-        if end // page_size > sequence.num_indexed:
-            state.memory.register(sequence)
-        if len(samples) > 1:
-            _catch_up(state, sequence, samples)
+        launched.computed.append(sequence)
+        if samples:
+            _expect(state, launched, sequence)
+            if len(samples) > 1:
+                _catch_up(state, launched, sequence, samples)
     state.memory.fill.unused -= computed
+    return launched
 
 
-def draw(state: SchedulerState, sampled: Sampled) -> None:
+def collect(state: SchedulerState, launched: Launched, results: Iterable[Sampled]) -> None:
+    """The step has ended well: let the index find what became full, and take in the tokens."""
+    page_size = state.config.page_size
+    for sequence in launched.computed:
+        if sequence.num_computed // page_size > sequence.num_indexed:
+            state.memory.register(sequence)
+    for parent, child in launched.forked:
+        if len(parent.keys) > len(child.keys):
+            child.keys = list(parent.keys)  # the same tokens: no need to hash them again
+        state.memory.register(child)
+    state.closing.clear()
+    for drawing, sampled in zip(launched.drawing, results, strict=True):
+        if drawing is not None and drawing.state is not SequenceState.ENDED:
+            _draw(state, drawing, sampled)
+
+
+def _draw(state: SchedulerState, sequence: Sequence, sampled: Sampled) -> None:
     """Append what one slot drew, and see whether its choice ends with that."""
-    sequence = state.by_slot[sampled.slot]
-    if sequence is None:
-        return  # it ended while the step ran
+    assert sequence.tokens[-1] == PENDING, "a token that nobody waits for"
     if sequence.index in sequence.group.early:
+        sequence.tokens.pop()
         state.end(sequence)  # nobody wanted it even before it forked
         return
     if sampled.token < 0:
+        sequence.tokens.pop()
         _fail(state, sequence)
         return
-    sequence.tokens.append(sampled.token)
+    sequence.tokens[-1] = sampled.token
     state.totals.generated_tokens += 1
     if sequence.group.account is not None:
         sequence.group.account.used += 1
@@ -53,20 +93,30 @@ def draw(state: SchedulerState, sampled: Sampled) -> None:
     state.events.tokens.append(
         Token(sequence.handle, sequence.index, sampled.token, sampled.logprobs, finish, stop)
     )
-    if sequence.state is not SequenceState.DECODING:
+    if sequence.state is not SequenceState.DECODING and sequence.joined:
         state.decode(sequence)
     if finish is not None:
         state.end(sequence)
 
 
-def _catch_up(state: SchedulerState, parent: Sequence, slots: tuple[int, ...]) -> None:
-    """The choices that forked with this step stand where the first one stands."""
+def _expect(state: SchedulerState, launched: Launched, sequence: Sequence) -> None:
+    """``sequence`` draws; what it will be known to have drawn may be its last token."""
+    sequence.tokens.append(PENDING)
+    launched.drawing.append(sequence)
+    if len(sequence.tokens) >= sequence.group.max_tokens:
+        state.closing.add(sequence)
+
+
+def _catch_up(
+    state: SchedulerState, launched: Launched, parent: Sequence, slots: tuple[int, ...]
+) -> None:
+    """The choices that forked with this step stand where the first one stands, and draw too."""
     for slot in slots[1:]:
         child = state.by_slot[slot]
         assert child is not None, f"slot {slot} was given away while its step ran"
         child.num_computed = child.seen = parent.num_computed
-        child.keys = list(parent.keys)  # the same tokens: no need to hash them again
-        child.num_indexed = parent.num_indexed
+        launched.forked.append((parent, child))
+        _expect(state, launched, child)
 
 
 def _ending(state: SchedulerState, sequence: Sequence, token: int) -> tuple[str | None, int | None]:

@@ -108,6 +108,10 @@ class Sampled(NamedTuple):
     logprobs: TokenLogprobs | None = None
 
 
+class NoMemory(Exception):
+    """A runner had no memory to compute a plan: it has made the moves, and computed nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What a step has drawn, and copied.

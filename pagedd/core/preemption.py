@@ -14,11 +14,14 @@ from pagedd.core.state import SchedulerState
 
 
 def preempt(state: SchedulerState, victim: Sequence, taker: Sequence, lack: str) -> None:
-    """Put ``victim`` back into the queue; nobody hears of one whose first chunk is to come.
+    """Put ``victim`` back into the queue.
+
+    Nobody hears of one whose first chunk is to come, or of one that ends with a step under way: it
+    gives back what it does not need any more.
 
     ``lack`` is what the ``taker``, which may be the victim itself, found none of.
     """
-    if not victim.joined:
+    if not victim.joined or victim in state.closing:
         state.put_back(victim)
         return
     pages, choice = len(victim.table), state.costs.choose(victim)
@@ -56,7 +59,7 @@ def take_slots(state: SchedulerState, taker: Sequence, rank: Rank) -> None:
     Needs enough of theirs (``need.displaces``), and a plan that has scheduled nothing yet.
     """
     lower = [sequence for sequence in state.running if sequence.priority > taker.asked]
-    for victim in sorted(lower, key=rank):
+    for victim in sorted(lower, key=lambda each: (each not in state.closing, rank(each))):
         if len(state.slots) >= taker.slots_needed:
             return
         preempt(state, victim, taker, "slots")

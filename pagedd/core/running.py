@@ -22,9 +22,9 @@ Work = tuple[Sequence, int]  # and how many of its tokens to compute
 
 def compute_running(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     """Schedule the running sequences as far as the budget goes, the most urgent one always."""
-    if not state.running:
+    running = running_on(state)
+    if not running:
         return
-    running = list(state.running)
     ahead = running if state.held_back else _ahead(running, draft.budget)
     state.held_back = len(ahead) < len(running)
     decodes, prefills = share(ahead, draft.budget)
@@ -35,9 +35,18 @@ def compute_running(state: SchedulerState, draft: Draft, rank: Rank) -> None:
     else:
         lengths = {sequence.slot: 1 for sequence in decodes}
         lengths.update((sequence.slot, length) for sequence, length in prefills)
-        _place(state, draft, most_protected_first(state.running, rank), lengths)
+        order = most_protected_first(running, rank)
+        order += [each for each in state.running if each in state.closing]  # give way at no cost
+        _place(state, draft, order, lengths)
     if state.held_back:
         draft.budget = 0  # for those that wait, too
+
+
+def running_on(state: SchedulerState) -> list[Sequence]:
+    """What runs, by urgency, but for those that are known to end with a step under way."""
+    if not state.closing:
+        return list(state.running)
+    return [each for each in state.running if each not in state.closing]
 
 
 def _ahead(running: list[Sequence], budget: int) -> list[Sequence]:

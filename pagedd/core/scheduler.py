@@ -3,6 +3,14 @@
 ``plan`` and ``commit`` alternate; commands may come at any time between. A command that ends a
 sequence while its step runs takes effect at the commit, so that no page, and no slot, that the
 plan names is given to anybody else meanwhile.
+
+Where the device works through a queue, ``commit`` comes in halves, so that the next step is decided
+and launched while one runs::
+
+    plan 1 → launched 1 → plan 2 → collected 1 → launched 2 → plan 3 → collected 2 → …
+
+Then a sequence that ends with step 1 may have a chunk in step 2, which is wasted: it has given back
+its pages, and what step 3 writes on them comes later in the queue.
 """
 
 from __future__ import annotations
@@ -15,12 +23,13 @@ from pagedd.core.config import SchedulerConfig
 from pagedd.core.draft import Draft
 from pagedd.core.events import Accepted, Failed, Stats, StepEvents
 from pagedd.core.explain import explain, note_waiting
-from pagedd.core.outcome import advance, draw
+from pagedd.core.outcome import Launched, collect, launch
 from pagedd.core.plan import StepPlan, StepResult
 from pagedd.core.policies import POLICIES, ranking
 from pagedd.core.priority import age, prioritize
 from pagedd.core.request import Request
 from pagedd.core.running import compute_running
+from pagedd.core.shortage import Allowance, give_up, make_smaller
 from pagedd.core.snapshot import Snapshot, take_snapshot
 from pagedd.core.state import SchedulerState
 from pagedd.errors import BadRequest, PromptTooLong, QueueFull
@@ -37,8 +46,12 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, *, key: bytes) -> None:
         self._state = SchedulerState(config, key)
         self._rank = ranking(POLICIES[config.preemption_policy], self._state.costs)
+        self._allowance = Allowance(config.max_num_batched_tokens)
         self._step = 0
-        self._in_flight: StepPlan | None = None
+        self._in_flight: StepPlan | None = None  # made, and not launched
+        self._launched: Launched | None = None
+        self._given_up: StepPlan | None = None  # and nothing was planned since
+        self._overtaken = False  # the step before was collected after the plan was made
         self._deferred: list[tuple[int, int | None]] = []  # handle, choice or all of them
 
     @property
@@ -89,22 +102,31 @@ class Scheduler:
         state.events.explained.append(explain(state, handle, ref, self._in_flight))
 
     def plan(self, now: float) -> StepPlan | None:
-        """Decide the next step; None exactly when idle. To be committed before the next call."""
+        """Decide the next step. It is to be launched or committed before the next call.
+
+        None when idle, or when all that could go on waits for the outcome of a launched step.
+        """
         assert self._in_flight is None, "the last plan was not committed"
         state = self._state
         state.now = now
+        given_up, self._given_up = self._given_up, None
         if not state.groups:
             return None
         age(state)
-        draft = Draft(state, self._step)
+        draft = Draft(state, self._step, self._allowance.rows)
         before = state.put_backs
+        if given_up is not None:
+            make_smaller(state, given_up, self._rank, self._allowance.rows)
         admit_urgent(state, draft, self._rank)
         compute_running(state, draft, self._rank)
         if state.put_backs == before:  # who has just given way does not come back in the same step
             note_waiting(state, admit_waiting(state, draft))
         draft.close()
         state.settle()
-        assert not draft.is_empty, "there is work, but nobody can go on"
+        if draft.is_empty:
+            assert self._launched is not None, "there is work, but nobody can go on"
+            return None
+        self._overtaken = False
         self._step += 1
         state.totals.steps += 1
         self._in_flight = draft.plan()
@@ -117,24 +139,57 @@ class Scheduler:
         now: float,
         phases: Mapping[str, float] | None = None,
     ) -> None:
-        """Take in what the runner made of ``plan``, the last one.
+        """Take in what the runner made of ``plan``, the last one: both halves at once."""
+        self.launched(plan, now)
+        self.collected(plan, result, now, phases)
 
-        ``phases`` are the seconds it took, for the estimates that preemptions are decided by.
-        """
+    def launched(self, plan: StepPlan, now: float) -> None:
+        """The device has got ``plan``, the last one, and carries it out after all before it."""
         assert plan is self._in_flight, "a plan is committed once, right after it was carried out"
-        draws = sum(len(chunk.samples) for chunk in plan.chunks)
-        assert len(result.sampled) == draws, "the runner drew for other slots than it was asked to"
+        assert self._launched is None, "the step before was not collected"
         state = self._state
         state.now = now
         self._in_flight = None
+        self._launched = launch(state, plan)
+        self._apply_deferred(now)
+
+    def collected(
+        self,
+        plan: StepPlan,
+        result: StepResult,
+        now: float,
+        phases: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take in what ``plan``, the launched one, has drawn. Another may have been made since.
+
+        ``phases`` are the seconds it took, for the estimates that preemptions are decided by.
+        """
+        launched, self._launched = self._launched, None
+        assert launched is not None, "no step is under way"
+        assert plan is launched.plan, "steps end in the order in which they were launched"
+        drawing = len(launched.drawing)
+        assert len(result.sampled) == drawing, "the runner drew for others than it was asked to"
+        state = self._state
+        state.now = now
+        self._overtaken = self._in_flight is not None
         if phases is not None:
             state.costs.learn(plan, phases, result.copied)
-        advance(state, plan.chunks)
-        deferred, self._deferred = self._deferred, []
-        for handle, index in deferred:
-            self._command(handle, index, now)
-        for sampled in result.sampled:
-            draw(state, sampled)
+        collect(state, launched, result.sampled)
+        self._allowance.went_well()
+
+    def abandoned(self, plan: StepPlan, now: float) -> None:
+        """There was no memory to compute ``plan``, the last one: see ``plan.NoMemory``.
+
+        Instead of launching it. The step before has been collected, and the next is smaller.
+        """
+        assert plan is self._in_flight, "a plan is given up once, before it is launched"
+        assert self._launched is None, "the step before was not collected"
+        state = self._state
+        state.now = now
+        self._in_flight = None
+        self._given_up = plan
+        give_up(state, plan, self._allowance)
+        self._apply_deferred(now)
 
     def take_events(self) -> StepEvents:
         """The events since the last call."""
@@ -151,9 +206,15 @@ class Scheduler:
 
     def audit(self) -> None:
         """Check every invariant; raises AssertionError with the one that is broken."""
-        audit.check_state(self._state, self._in_flight is not None)
+        under_way = self._in_flight is not None or self._launched is not None
+        audit.check_state(self._state, under_way)
         if self._in_flight is not None:
-            audit.check_plan(self._state, self._in_flight)
+            audit.check_plan(self._state, self._in_flight, self._overtaken)
+
+    def _apply_deferred(self, now: float) -> None:
+        deferred, self._deferred = self._deferred, []
+        for handle, index in deferred:
+            self._command(handle, index, now)
 
     def _command(self, handle: int, index: int | None, now: float) -> None:
         state = self._state

@@ -10,6 +10,7 @@ from pagedd.core.page_table import PageTable
 from pagedd.core.request import Request
 
 Order = tuple[int, int, int]  # priority, arrival, choice: the smaller, the more urgent
+PENDING = -1  # stands for a token that the device draws, or has drawn without anybody knowing
 
 
 class SequenceState(StrEnum):
@@ -130,7 +131,7 @@ class Sequence:
     def __init__(self, group: Group, index: int, tokens: list[int]) -> None:
         self.group = group
         self.index = index
-        self.tokens = tokens  # the prompt, then what was drawn
+        self.tokens = tokens  # the prompt, then what was drawn; perhaps PENDING at the very end
         self.num_computed = 0
         self.seen = 0  # the most that num_computed ever was
         self.table = PageTable()
@@ -175,7 +176,7 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known: prompt and drawn."""
+        """Tokens known: prompt and drawn, the pending one too."""
         return len(self.tokens)
 
     @property

@@ -46,6 +46,8 @@ class SchedulerState:
         self.slots = list(range(config.max_num_seqs))  # free ones, a heap: keeps the batch dense
         self.by_slot: list[Sequence | None] = [None] * config.max_num_seqs
         self.leave: list[int] = []
+        # Draw their last token in a step that was launched: they compute no more, and end with it.
+        self.closing: set[Sequence] = set()
         self.events = StepEvents()
         self.totals = Totals()
         self.lengths = Lengths()

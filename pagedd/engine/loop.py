@@ -1,7 +1,7 @@
 """The engine's loop: commands → plan → execute → commit → one report.
 
 It knows token ids only and sees its runner as a Protocol, so with a fake runner it runs without
-torch and without a tokenizer.
+torch and without a tokenizer. ``overlap`` has the loop for a device that works through a queue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol, assert_never
 
-from pagedd.core.plan import StepPlan, StepResult
+from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
 from pagedd.engine.link import EngineLink
 from pagedd.engine.messages import (
@@ -33,30 +33,30 @@ class Runner(Protocol):
     phases: dict[str, float]  # seconds of the last step: build, execute, sample
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Compute the step and draw its tokens. An exception ends the engine."""
+        """Compute the step and draw its tokens.
+
+        ``NoMemory``: the moves were made and nothing was computed. Any other exception ends the
+        engine.
+        """
 
 
 def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) -> None:
     """Run until the daemon says ``Shutdown`` or is gone. A step is never left half done.
 
-    What ``runner.execute`` raises is not caught: the state of the device is unknown then, and only
-    a new process is sure to be sound.
+    What else than ``NoMemory`` the runner raises is not caught: the state of the device is unknown
+    then, and only a new process is sure to be sound.
     """
     nothing_to_do = scheduler.idle
     sent = 0.0  # seconds that the report before took to hand over
     while not link.closed:
         commands = link.drain(block=nothing_to_do)
-        if not _apply(scheduler, commands, clock()):
+        if not apply(scheduler, commands, clock()):
             return
         began = perf_counter()
         plan = scheduler.plan(clock())
         phases = {"plan": perf_counter() - began}
         if plan is not None:
-            result = runner.execute(plan)
-            executed = perf_counter()
-            scheduler.commit(plan, result, clock(), runner.phases)
-            phases |= runner.phases
-            phases["commit"] = perf_counter() - executed
+            phases |= _carry_out(scheduler, runner, plan, clock)
             phases["send"] = sent
         # A plan depends on commands and commits only: after "nothing", only a command helps.
         nothing_to_do = plan is None or scheduler.idle
@@ -68,7 +68,7 @@ def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) 
         sent = perf_counter() - began
 
 
-def _apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
+def apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
     """Hand the commands to the scheduler, in order. False: the daemon wants no more."""
     for command in commands:
         match command:
@@ -87,3 +87,17 @@ def _apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
             case _:
                 assert_never(command)
     return True
+
+
+def _carry_out(
+    scheduler: Scheduler, runner: Runner, plan: StepPlan, clock: Clock
+) -> dict[str, float]:
+    """Execute and commit; the seconds of the phases."""
+    try:
+        result = runner.execute(plan)
+    except NoMemory:
+        scheduler.abandoned(plan, clock())
+        return {}
+    executed = perf_counter()
+    scheduler.commit(plan, result, clock(), runner.phases)
+    return runner.phases | {"commit": perf_counter() - executed}

@@ -14,6 +14,7 @@ Kind = Literal[
     "preempted",
     "resumed",
     "evicted",
+    "shrunk",
     "reprioritized",
     "finished",
     "failed",
@@ -67,7 +68,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # preempted, resumed
     mode: Literal["swap", "recompute"] | UnsetType = UNSET
     policy: str | UnsetType = UNSET
-    lack: Literal["slots", "pages"] | UnsetType = UNSET
+    lack: Literal["slots", "pages", "memory"] | UnsetType = UNSET
     taker: str | UnsetType = UNSET  # the request that it gave way to
     taker_handle: int | UnsetType = UNSET
     taker_priority: int | UnsetType = UNSET
@@ -88,6 +89,9 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # evicted
     saved: int | UnsetType = UNSET
     host_pages: int | UnsetType = UNSET
+    # shrunk
+    rows: int | UnsetType = UNSET
+    most: int | UnsetType = UNSET
     # reprioritized
     before: int | UnsetType = UNSET
     aged: bool | UnsetType = UNSET

@@ -247,6 +247,8 @@ class Hub:
                 request.preempted(preempted, sentence(entry))
         idle = not step.stats.running and not step.stats.waiting
         journal.evicted(events.evicted, now, idle=idle)
+        for shrunk in events.shrunk:
+            logger.warning("%s", sentence(journal.record(shrunk, now)))
         for started in events.started:
             journal.record(started, now)
             if (request := requests.get(started.handle)) is not None:

@@ -17,6 +17,7 @@ from pagedd.core.events import (
     Reprioritized,
     Resumed,
     Running,
+    Shrunk,
     Started,
     Waiting,
 )
@@ -33,6 +34,7 @@ Told = (
     | Preempted
     | Resumed
     | Evicted
+    | Shrunk
     | Running
     | Finished
     | Failed
@@ -97,7 +99,7 @@ class Journal:
     def entry(self, event: Told, at: float) -> Entry:
         """An event with its names, not put into the ring."""
         names = self._names
-        if isinstance(event, Evicted):
+        if isinstance(event, Evicted | Shrunk):
             return Entry(at, event, None, None, ())
         others = tuple((handle, names[handle].id) for handle in _named(event) if handle in names)
         return Entry(at, event, event.handle, names.get(event.handle), others)

@@ -13,6 +13,7 @@ from pagedd.core.events import (
     Reprioritized,
     Resumed,
     Running,
+    Shrunk,
     Started,
     Waiting,
 )
@@ -41,6 +42,7 @@ _SAME = {
     ),
     Resumed: ("mode", "pages", "tokens"),
     Evicted: ("pages", "saved", "host_pages"),
+    Shrunk: ("rows", "most"),
     Running: ("state", "priority", "computed", "tokens", "generated", "pages", "shared"),
     Finished: ("cached_tokens",),
     Failed: (),
@@ -53,6 +55,7 @@ _KINDS = {
     Preempted: "preempted",
     Resumed: "resumed",
     Evicted: "evicted",
+    Shrunk: "shrunk",
     Running: "running",
     Finished: "finished",
     Failed: "failed",
@@ -88,7 +91,7 @@ def _fields(entry: Entry) -> dict[str, Any]:
     event, kind = entry.event, type(entry.event)
     fields: dict[str, Any] = {name: getattr(event, name) for name in _SAME[kind]}
     fields |= {"at": entry.at, "kind": _KINDS[kind], "text": sentence(entry)}
-    if not isinstance(event, Evicted):
+    if not isinstance(event, Evicted | Shrunk):
         fields["handle"] = event.handle
         if entry.who is not None:
             fields["request"] = entry.who.id
@@ -136,7 +139,7 @@ def _special(entry: Entry, event: Told) -> dict[str, Any]:
             return {"reason": "cancelled" if event.cancelled else "finished"}
         case Failed():
             return {"reason": event.code}
-        case Started() | Reprioritized() | Evicted():
+        case Started() | Reprioritized() | Evicted() | Shrunk():
             return {}
         case _:
             assert_never(event)

@@ -19,6 +19,7 @@ from pagedd.core.events import (
     Reprioritized,
     Resumed,
     Running,
+    Shrunk,
     Started,
     Waiting,
 )
@@ -46,6 +47,11 @@ def sentence(entry: Entry) -> str:
             return _resumed(entry, event)
         case Evicted():
             return _evicted(event)
+        case Shrunk():
+            return (
+                f"the device had no memory for a step of {counted(event.rows, 'token')}; for now "
+                f"steps have at most {event.most:,}."
+            )
         case Reprioritized():
             why = ", because it waited for long" if event.aged else ""
             who = _name(entry, event.handle)
@@ -171,7 +177,10 @@ def _running(entry: Entry, event: Running) -> str:
 
 def _preempted(entry: Entry, event: Preempted) -> str:
     who = _name(entry, event.handle, event.choice)
-    if event.taker == event.handle:
+    if event.lack == "memory":
+        way = "gave way because the device had no memory for a step of so many tokens, "
+        way += f"policy {event.policy}"
+    elif event.taker == event.handle:
         way = f"gave way because {event.lack} were short and all others come first, "
         way += f"policy {event.policy}"
     else:

@@ -25,14 +25,19 @@ from pagedd.core.sequence import Sequence
 from pagedd.core.state import SchedulerState
 
 
-def check_no_inversion(state: SchedulerState, plan: StepPlan) -> None:
-    """Raise AssertionError if ``plan``, just made, serves a lower one without a reason."""
-    waiting, served = list(state.waiting), {chunk.slot for chunk in plan.chunks}
+def check_no_inversion(state: SchedulerState, plan: StepPlan, rows: int) -> None:
+    """Raise AssertionError if ``plan``, just made, serves a lower one without a reason.
+
+    A step may have so many ``rows``.
+    """
+    # what ends with a step under way needs nothing any more
+    waiting = [each for each in state.waiting if each not in state.closing]
+    served = {chunk.slot for chunk in plan.chunks}
     if not waiting:
         return
     served |= {slot for chunk in plan.chunks for slot in chunk.samples}
     worst = max(each.priority for each in state.running if each.slot in served)
-    held_up = {each: limit_of(state, plan, each) for each in waiting if each.asked < worst}
+    held_up = {each: limit_of(state, plan, each, rows) for each in waiting if each.asked < worst}
     for sequence, limit in held_up.items():
         line = any(held_up[each] for each in held_up if each.asked <= sequence.asked)
         assert limit or line, (
@@ -40,14 +45,14 @@ def check_no_inversion(state: SchedulerState, plan: StepPlan) -> None:
         )
 
 
-def limit_of(state: SchedulerState, plan: StepPlan, sequence: Sequence) -> str:
+def limit_of(state: SchedulerState, plan: StepPlan, sequence: Sequence, rows: int) -> str:
     """What keeps ``sequence`` from being served in the place of all lower ones; "" is nothing."""
     size, refs = state.config.page_size, state.memory.pool.refs
     lower = [each for each in state.running if each.priority > sequence.asked]
     upper = [each for each in state.running if each.priority <= sequence.asked]
     forked = {slot for chunk in plan.chunks for slot in chunk.samples if slot != chunk.slot}
     lack = sum(each.num_tokens - each.num_computed for each in upper if each.slot not in forked)
-    if lack >= state.config.max_num_batched_tokens:
+    if lack >= rows:
         return "rows"
     slots = len(state.slots) + sum(1 + len(each.group.reserved) for each in lower)
     if slots < sequence.slots_needed:

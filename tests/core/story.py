@@ -14,11 +14,16 @@ from tests.core.symbolic import Alone, run_alone
 
 @dataclass
 class Story:
-    """Each event is checked against those before it, and each token against the oracle."""
+    """Each event is checked against those before it, and each token against the oracle.
+
+    ``late``: tokens are heard of after the next plan was made, so that the one that was under way
+    at a preemption comes after it.
+    """
 
     request: Request
     submitted: float
     config: SchedulerConfig
+    late: bool = False
     asked: int = 0
     priority: int = 0  # of now
     waited: float = 0.0  # seconds in which nothing of it ran, since it asked for its priority
@@ -27,6 +32,7 @@ class Story:
     tokens: dict[int, list[Token]] = field(default_factory=dict)
     alone: dict[int, Alone] = field(default_factory=dict)  # what each choice has to draw
     away: set[int] = field(default_factory=set)  # choices preempted and not resumed
+    under_way: set[int] = field(default_factory=set)  # of these, those that may be heard of once
     preemptions: int = 0
     cancelled: bool = False
     ended_choices: set[int] = field(default_factory=set)
@@ -60,15 +66,19 @@ class Story:
         assert self.started is not None
         assert preempted.choice not in self.away
         self.away.add(preempted.choice)
+        if self.late:
+            self.under_way.add(preempted.choice)
         self.preemptions += 1
 
     def resume(self, resumed: Resumed) -> None:
         self.away.remove(resumed.choice)
+        self.under_way.discard(resumed.choice)
 
     def draw(self, token: Token) -> None:
         assert self.started is not None
         assert not self.over
-        assert token.choice not in self.away
+        if token.choice in self.away:
+            self.under_way.remove(token.choice)
         assert not self.cancelled, "a token after the cancel"
         assert token.choice not in self.ended_choices, "a token after the choice was ended"
         drawn = self.tokens.setdefault(token.choice, [])

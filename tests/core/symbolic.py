@@ -66,6 +66,16 @@ class SymbolicRunner:
         self.step += 1
         assert plan.chunks, "a plan without work"
         assert plan.num_tokens <= self.max_num_batched_tokens
+        late = self.move(plan)
+        for chunk in plan.chunks:
+            self._read(chunk)
+        self._write(plan.chunks)
+        self._move(late, self.host, self.cells)
+        drawn = tuple(self._draw(slot, chunk) for chunk in plan.chunks for slot in chunk.samples)
+        return StepResult(drawn, copied=len(plan.swap_out) + len(plan.swap_in))
+
+    def move(self, plan: StepPlan) -> tuple[Copy, ...]:
+        """All but the chunks; the copies in that may end with them."""
         self._move(plan.swap_out, self.cells, self.host)
         assert not {copy.dst for copy in plan.copies} & {copy.src for copy in plan.copies}
         self._move(plan.copies, self.cells, self.cells)
@@ -80,12 +90,7 @@ class SymbolicRunner:
             pages = self._row(slot).pages
             assert logical <= len(pages), "a hole in a page table"
             pages[logical : logical + 1] = [page]
-        for chunk in plan.chunks:
-            self._read(chunk)
-        self._write(plan.chunks)
-        self._move(late, self.host, self.cells)
-        drawn = tuple(self._draw(slot, chunk) for chunk in plan.chunks for slot in chunk.samples)
-        return StepResult(drawn, copied=len(plan.swap_out) + len(plan.swap_in))
+        return late
 
     def _row(self, slot: int) -> Row:
         row = self.rows[slot]

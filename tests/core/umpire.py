@@ -19,6 +19,7 @@ class Umpire:
 
     def __init__(self, scheduler: Scheduler, stories: dict[int, Story]) -> None:
         self._state = scheduler._state
+        self._allowance = scheduler._allowance
         self._stories = stories
         self._ran: list[Sequence] = []
         self.gave_way: Counter[tuple[int, int]] = Counter()  # by (handle, choice)
@@ -38,7 +39,7 @@ class Umpire:
         for event in state.events.preempted:
             self._check_victim(event, first)
             self.gave_way[event.handle, event.choice] += 1
-        check_no_inversion(state, plan)
+        check_no_inversion(state, plan, self._allowance.rows)
 
     def check_priorities(self) -> None:
         """Each is as urgent as it was asked to be, less what it has gained by waiting."""

@@ -35,6 +35,8 @@ def prompt(family: int, length: int) -> tuple[int, ...]:
 class World:
     """Runs histories; after each change it audits, after each event it checks the story."""
 
+    late = False  # see Story
+
     def __init__(self, settings: SchedulerConfig, audit: bool = True) -> None:
         self.config = settings
         self.scheduler = Scheduler(settings, key=b"key")
@@ -64,7 +66,7 @@ class World:
         sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
         tokens = tuple(prompt)  # type: ignore[arg-type]
         request = Request(handle, tokens, sampling, priority, salt, client)
-        self.stories[handle] = Story(request, self.now, self.config, priority, priority)
+        self.stories[handle] = Story(request, self.now, self.config, self.late, priority, priority)
         self.scheduler.submit(request, self.now)
         self.umpire.enter(handle)
         self._observe(audit=False)
