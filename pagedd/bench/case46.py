@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from pagedd.bench.drive import Run
+from pagedd.bench.drive import DaemonRun
 from pagedd.bench.load import Item, around, random_tokens
 from pagedd.bench.report import daemon_facts, same_answers
 from pagedd.protocol import Status
@@ -67,7 +67,7 @@ def look(status: Status, reserved: int | None) -> Look:
     return Look(running, held, held - (in_pages - status.unused_slots))
 
 
-def side(run: Run, reserved: int | None) -> dict[str, Any]:
+def side(run: DaemonRun, reserved: int | None) -> dict[str, Any]:
     """What one of the two ways held, wasted and did; ``reserved`` as for :func:`look`.
 
     The means of what ran and what was held are exact, from the ledgers. What of it held no token
@@ -108,7 +108,7 @@ def side(run: Run, reserved: int | None) -> dict[str, Any]:
     }
 
 
-def compare(case: Case, static: Run, paged: Run) -> dict[str, Any]:
+def compare(case: Case, static: DaemonRun, paged: DaemonRun) -> dict[str, Any]:
     """Everything that ``--json`` prints: the case, both sides, and paging as a multiple."""
     sides = {"static": side(static, case.reserved), "paged": side(paged, None)}
     one, other = sides["static"], sides["paged"]

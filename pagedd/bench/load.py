@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
+from pagedd.bench.words import WORDS
 from pagedd.errors import UsageError
 
 # Spread of the log-normal: the standard deviation of the logarithm. Half of the lengths lie
@@ -32,6 +36,7 @@ class Workload:
     prefix_len: int  # tokens at the beginning that all prompts share, within input_len
     seed: int
     temperature: float
+    text: bool = False  # prompts are words, counted instead of tokens, and each side splits them
 
 
 class Item(NamedTuple):
@@ -40,10 +45,11 @@ class Item(NamedTuple):
     prompt: list[int]
     output_len: int
     at: float
+    text: str | None = None  # sent instead of ``prompt``
 
 
 def make_items(load: Workload, vocab_size: int, max_model_len: int) -> list[Item]:
-    """The same list for the same arguments.
+    """The same list for the same arguments; of words where ``load.text``, whatever the vocabulary.
 
     Lengths are cut so that a prompt leaves room for its output. Errors: ``UsageError`` when the
     means themselves do not fit.
@@ -56,7 +62,7 @@ def make_items(load: Workload, vocab_size: int, max_model_len: int) -> list[Item
     if load.prefix_len >= load.input_len:
         raise UsageError(f"--prefix-len must be less than --input-len {load.input_len}")
     draw = random.Random(load.seed)
-    prefix = random_tokens(draw, load.prefix_len, vocab_size)
+    prefix = _prompt(draw, load, load.prefix_len, vocab_size)
     items, at = [], 0.0
     for _ in range(load.num_requests):
         output = min(_length(draw, load.output_len, load.fixed_len), max_model_len // 2)
@@ -64,11 +70,20 @@ def make_items(load: Workload, vocab_size: int, max_model_len: int) -> list[Item
         length = min(max(_length(draw, load.input_len, load.fixed_len), len(prefix) + 1), longest)
         if load.fixed_len:
             output, length = load.output_len, load.input_len
-        rest = random_tokens(draw, length - len(prefix), vocab_size)
-        items.append(Item(prefix + rest, output, at))
+        whole = prefix + _prompt(draw, load, length - len(prefix), vocab_size)
+        if load.text:
+            text = " ".join(WORDS[each] for each in whole)
+            items.append(Item([], output, at, text))
+        else:
+            items.append(Item(whole, output, at))
         if load.request_rate is not None:
             at += draw.expovariate(load.request_rate)
     return items
+
+
+def load_id(items: Sequence[Item]) -> str:
+    """A name for exactly these requests: two runs that show the same one had the same load."""
+    return hashlib.sha256(msgspec.json.encode(items)).hexdigest()[:12]
 
 
 def random_tokens(draw: random.Random, count: int, vocab_size: int) -> list[int]:
@@ -115,6 +130,13 @@ def check_fit(items: Sequence[Item], max_model_len: int) -> None:
         raise UsageError(
             f"the longest request has {longest} tokens, more than the {max_model_len} of a sequence"
         )
+
+
+def _prompt(draw: random.Random, load: Workload, count: int, vocab_size: int) -> list[int]:
+    """``count`` ids, or places in WORDS where the prompts are text."""
+    if load.text:
+        return [draw.randrange(len(WORDS)) for _ in range(count)]
+    return random_tokens(draw, count, vocab_size)
 
 
 def _length(draw: random.Random, mean: int, fixed: bool) -> int:

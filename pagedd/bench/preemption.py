@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from pagedd.bench.drive import Run
+from pagedd.bench.drive import DaemonRun
 from pagedd.bench.load import Item, around, random_tokens
 from pagedd.bench.report import daemon_facts, percentile, same_answers
 
@@ -88,7 +88,7 @@ def schedule(policies: Sequence[str], seeds: Sequence[int]) -> list[tuple[int, S
     ]
 
 
-def figures(run: Run, reference: Run) -> dict[str, float]:
+def figures(run: DaemonRun, reference: DaemonRun) -> dict[str, float]:
     """One run as numbers; times in milliseconds but for ``seconds``."""
     whole = [trace for trace in run.traces if trace.ended is not None]
     gaps = [gap for trace in whole for gap in trace.gaps] or [0.0]
@@ -110,7 +110,7 @@ def figures(run: Run, reference: Run) -> dict[str, float]:
 
 
 def summarise(
-    load: Shortage, seeds: Sequence[int], runs: Mapping[Setting, Sequence[Run]]
+    load: Shortage, seeds: Sequence[int], runs: Mapping[Setting, Sequence[DaemonRun]]
 ) -> dict[str, Any]:
     """Everything that ``--json`` prints. ``runs``: of each setting, one for each seed."""
     rows = []
@@ -170,7 +170,7 @@ def table(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _errors(runs: Mapping[Setting, Sequence[Run]]) -> set[str]:
+def _errors(runs: Mapping[Setting, Sequence[DaemonRun]]) -> set[str]:
     traces = (trace for each in runs.values() for run in each for trace in run.traces)
     return {trace.error for trace in traces if trace.error is not None}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pagedd.bench.drive import Run
-from pagedd.bench.load import Workload
+from pagedd.bench.drive import DaemonRun, Run
+from pagedd.bench.load import Item, Workload, load_id
 from pagedd.protocol import Status
 
 PERCENTILES = (50, 90, 99)
@@ -50,32 +50,46 @@ def same_answers(one: Run, other: Run) -> int:
     return sum(1 for index, answer in answers[0].items() if answers[1].get(index) == answer)
 
 
-def summarise(run: Run, load: Workload) -> dict[str, Any]:
-    """Everything that ``--json`` prints about the daemon's side."""
+def summarise(run: Run, items: Sequence[Item], load: Workload) -> dict[str, Any]:
+    """What is known of every run, whatever answered.
+
+    ``unlike_asked`` counts the answers of another length than was asked for; ``untold`` the tokens
+    of which the server told no more than their number, so that they are in no time between tokens.
+    ``client_cpu``: what sending and reading took of one core.
+    """
     whole = [trace for trace in run.traces if trace.ended is not None]
     seconds = max(run.ended - run.began, 1e-9)
     output = sum(trace.tokens for trace in whole)
-    use = [(s.pages.owned + s.pages.shared) / s.pages.total for s in run.statuses if s.pages.total]
-    errors = sorted({trace.error for trace in run.traces if trace.error is not None})
     first = [t.first - t.sent for t in whole if t.first is not None]
     gaps = [gap for trace in whole for gap in trace.gaps]
-    before, after = run.before, run.after
     return {
         "workload": asdict(load),
-        "daemon": daemon_facts(after)
-        | {"page_size": after.page_size, "num_pages": after.pages.total},
+        "load_id": load_id(items),
         "completed": len(whole),
         "failed": len(run.traces) - len(whole),
-        "errors": errors,
+        "errors": sorted({trace.error for trace in run.traces if trace.error is not None}),
+        "unlike_asked": sum(trace.tokens != trace.asked for trace in whole),
         "seconds": seconds,
         "input_tokens": run.input_tokens,
         "cached_tokens": run.cached_tokens,
         "output_tokens": output,
+        "untold_tokens": sum(max(trace.tokens - trace.seen, 0) for trace in whole),
         "output_tokens_per_s": output / seconds,
         "requests_per_s": len(whole) / seconds,
         "ttft_ms": spread(first),
         "inter_token_ms": spread(gaps),
         "end_to_end_ms": spread([t.ended - t.sent for t in whole if t.ended is not None]),
+        "client_cpu": run.client_s / seconds,
+    }
+
+
+def summarise_daemon(run: DaemonRun, items: Sequence[Item], load: Workload) -> dict[str, Any]:
+    """The same of a daemon, with what its statuses tell."""
+    use = [(s.pages.owned + s.pages.shared) / s.pages.total for s in run.statuses if s.pages.total]
+    before, after = run.before, run.after
+    return summarise(run, items, load) | {
+        "daemon": daemon_facts(after)
+        | {"page_size": after.page_size, "num_pages": after.pages.total},
         "kv_use": {"mean": sum(use) / len(use), "peak": max(use)} if use else None,
         "preemptions": (after.preemptions.swap + after.preemptions.recompute)
         - (before.preemptions.swap + before.preemptions.recompute),
@@ -86,12 +100,11 @@ def summarise(run: Run, load: Workload) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> list[str]:
     """The numbers as lines of text, for a terminal or a file."""
-    daemon = result["daemon"]
     lines = [
-        f"{daemon['model']} on {daemon['device']}, {daemon['dtype']}, "
-        f"{daemon['num_pages']} pages of {daemon['page_size']} tokens",
+        subject(result),
         f"{result['completed']} requests in {result['seconds']:.2f} s"
-        + (f", {result['failed']} failed" if result["failed"] else ""),
+        + (f", {result['failed']} failed" if result["failed"] else "")
+        + f" (load {result['load_id']})",
         "",
         f"  output          {result['output_tokens_per_s']:10.1f} tokens/s"
         f"   ({result['output_tokens']} tokens)",
@@ -99,10 +112,12 @@ def table(result: dict[str, Any]) -> list[str]:
         f"     ({result['cached_tokens']} from the prefix cache)",
         f"  requests        {result['requests_per_s']:10.2f} /s",
     ]
-    if result["kv_use"] is not None:
+    if result.get("kv_use") is not None:
         use = result["kv_use"]
         lines.append(f"  KV pages in use {use['peak']:10.1%} at most (mean {use['mean']:.1%})")
-    lines.append(f"  preemptions     {result['preemptions']:10d}")
+    if "preemptions" in result:
+        lines.append(f"  preemptions     {result['preemptions']:10d}")
+    lines.append(f"  load generator  {result['client_cpu']:10.1%} of a core")
     lines += [
         "",
         f"  {'milliseconds':<20}{'mean':>10}" + "".join(f"{f'p{p}':>10}" for p in PERCENTILES),
@@ -115,8 +130,36 @@ def table(result: dict[str, Any]) -> list[str]:
         if result[key] is not None:
             row = "".join(f"{value:10.1f}" for value in result[key].values())
             lines.append(f"  {name:<20}{row}")
-    lines += [f"  error: {error}" for error in result["errors"]]
-    return lines + peer_lines(result)
+    return lines + [f"  {line}" for line in remarks(result)] + peer_lines(result)
+
+
+def subject(result: dict[str, Any]) -> str:
+    """What was measured, in a line."""
+    if "server" in result:
+        server = result["server"]
+        owner = f" ({server['owner']})" if server["owner"] else ""
+        return f"{server['model'] or 'a model'} at {server['url']}{owner}"
+    daemon = result["daemon"]
+    return (
+        f"{daemon['model']} on {daemon['device']}, {daemon['dtype']}, "
+        f"{daemon['num_pages']} pages of {daemon['page_size']} tokens"
+    )
+
+
+def remarks(result: dict[str, Any]) -> list[str]:
+    """What a reader must know of the numbers: errors, and whether everything was as asked."""
+    lines = [f"error: {error}" for error in result["errors"]]
+    if result["unlike_asked"]:
+        lines.append(
+            f"{result['unlike_asked']} of {result['completed']} answers had another length than "
+            "was asked for"
+        )
+    if result["untold_tokens"]:
+        lines.append(
+            f"{result['untold_tokens']} tokens came together with others: the time between tokens "
+            "is that between pieces of text"
+        )
+    return lines
 
 
 def peer_lines(result: dict[str, Any]) -> list[str]:

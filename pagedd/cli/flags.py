@@ -51,6 +51,12 @@ def given_flags(args: argparse.Namespace) -> dict[str, str]:
     }
 
 
+def take_flag(args: argparse.Namespace, name: str) -> str | None:
+    """The text of a flag that was given, which is then as if it had not been."""
+    text: str | None = vars(args).pop(_PREFIX + name, None)
+    return text
+
+
 def collect(args: argparse.Namespace, *, starts: bool = False) -> Config:
     """The configuration. ``starts``: for a command that starts a daemon, so that a mistyped
     variable is an error. Errors: ``UsageError``."""

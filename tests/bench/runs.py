@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pagedd import protocol
-from pagedd.bench.drive import Run, Trace
+from pagedd.bench.drive import DaemonRun, Trace
 from tests.cli.fake_daemon import LEDGER, status
 
 
@@ -19,10 +19,12 @@ def ledger(**changes: Any) -> protocol.Ledger:
 def trace(index: int = 0, answer: Sequence[int] = (1, 2), **changes: Any) -> Trace:
     """A request that was sent at 100 s and ended."""
     values: dict[str, Any] = {
+        "asked": len(answer),
         "sent": 100.0,
         "first": 101.0,
         "ended": 102.0,
         "tokens": len(answer),
+        "seen": len(answer),
         "gaps": [0.01] * (len(answer) - 1),
         "answer": list(answer),
         "ledger": LEDGER,
@@ -35,9 +37,9 @@ def run(
     statuses: Sequence[protocol.Status] = (),
     seconds: float = 10.0,
     **after: Any,
-) -> Run:
+) -> DaemonRun:
     """A run from 100 s on; ``after`` are fields of its last status."""
-    return Run(
+    return DaemonRun(
         traces=list(traces),
         began=100.0,
         ended=100.0 + seconds,
@@ -46,4 +48,5 @@ def run(
         statuses=list(statuses),
         input_tokens=0,
         cached_tokens=0,
+        client_s=0.1,
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedd import protocol
-from pagedd.bench.drive import Run
+from pagedd.bench.drive import DaemonRun
 from pagedd.bench.preemption import (
     LONG_TO_SHORT,
     MODES,
@@ -36,7 +36,7 @@ def load(**changes: Any) -> Shortage:
     return Shortage(**(values | changes))
 
 
-def measured(seconds: float, swap: int = 0, answer: int = 7, gap: float = 0.01) -> Run:
+def measured(seconds: float, swap: int = 0, answer: int = 7, gap: float = 0.01) -> DaemonRun:
     """One request of 100 tokens."""
     one = trace(0, [answer] * 100, gaps=[0.01] * 98 + [gap])
     return run([one], seconds=seconds, preemptions=protocol.PreemptionCounts(swap, 1))

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedd import protocol
-from pagedd.bench.drive import Driver, Run
+from pagedd.bench.drive import DaemonRun, Driver
 from pagedd.bench.load import Item, Workload, around, make_items
 from pagedd.bench.peer import measure_hf
-from pagedd.bench.report import percentile, summarise, table
+from pagedd.bench.report import percentile, summarise_daemon, table
 from pagedd.errors import PageddError, Unreachable, UsageError
 from tests.cli.fake_daemon import LEDGER, FakeDaemon, status
 from tests.cli.terminal import run
@@ -151,10 +151,10 @@ class ScriptedWire:
         return self._frames.popleft() if self._frames else None
 
 
-def drive(wire: ScriptedWire, items: list[Item], load: Workload) -> tuple[Run, list[float]]:
+def drive(wire: ScriptedWire, items: list[Item], load: Workload) -> tuple[DaemonRun, list[float]]:
     shares: list[float] = []
     driver = Driver(wire, items, load, lambda share, what: shares.append(share), wire.clock)
-    return driver.run(status(), lambda: status(recomputed_tokens=20)), shares
+    return driver.watched(status(), lambda: status(recomputed_tokens=20)), shares
 
 
 def test_as_many_are_open_as_the_concurrency_and_all_are_counted() -> None:
@@ -162,7 +162,7 @@ def test_as_many_are_open_as_the_concurrency_and_all_are_counted() -> None:
     items = make_items(load, 1000, 512)
     wire = ScriptedWire()
     run_, shares = drive(wire, items, load)
-    result = summarise(run_, load)
+    result = summarise_daemon(run_, items, load)
     assert wire.most_open == 4
     assert (result["completed"], result["failed"]) == (20, 0)
     assert result["output_tokens"] == sum(item.output_len for item in items)
@@ -197,8 +197,9 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 def test_a_refused_request_is_counted_apart() -> None:
     load = workload()
     wire = ScriptedWire(refuse=frozenset({"3", "5"}))
-    run_, _ = drive(wire, make_items(load, 1000, 512), load)
-    result = summarise(run_, load)
+    items = make_items(load, 1000, 512)
+    run_, _ = drive(wire, items, load)
+    result = summarise_daemon(run_, items, load)
     assert (result["completed"], result["failed"], result["errors"]) == (18, 2, ["full"])
     assert "2 failed" in "\n".join(table(result))
 
@@ -216,8 +217,9 @@ def test_a_daemon_that_falls_silent_is_given_up() -> None:
 
 def test_the_table_states_the_conditions_of_the_other_side() -> None:
     load = workload()
-    run_, _ = drive(ScriptedWire(), make_items(load, 1000, 512), load)
-    result = summarise(run_, load)
+    items = make_items(load, 1000, 512)
+    run_, _ = drive(ScriptedWire(), items, load)
+    result = summarise_daemon(run_, items, load)
     result["peer"] = {
         "version": "9",
         "conditions": "static batches of 4",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from importlib import import_module
 
 from pagedd.cli.flags import add_config_flag, add_options
@@ -14,8 +15,10 @@ DESCRIPTION = """\
 Measure speed and latency. The same --seed gives the same requests.
 
 load        Send random prompts to the daemon of --url, or to the one that runs here; with flags
-            of start, with --against, or when none runs, a private one is started meanwhile.
-            --against hf runs transformers' generate in static batches on the same requests.
+            of start, with --against hf, or when none runs, a private one is started.
+            An http:// address is any server with OpenAI's /v1/completions, such as vLLM's or
+            llama.cpp's. --against hf runs transformers' generate in static batches on the same
+            requests; --against http://HOST:PORT another server, in turns with the first.
 case46      20 requests at once of about 200 tokens each, in a cache of 100 pages of 32 tokens:
             static reservation of 2,048 tokens a request against paging.
 preemption  The same load under each preemption policy and mode, in a cache that is too small for
@@ -27,9 +30,15 @@ EPILOG = examples(
     "pagedd bench --concurrency 64 --input-len 512 --output-len 128",
     "pagedd bench --request-rate 4 --num-requests 200 --json result.json",
     "pagedd bench --against hf --concurrency 32",
+    "pagedd bench --against http://127.0.0.1:8000 --concurrency 8",
+    "pagedd bench --url http://127.0.0.1:8000 --vocab-size 49152",
     "pagedd bench --model ~/models/Qwen3-0.6B --dtype bfloat16",
     "pagedd bench case46",
     "pagedd bench preemption --repeats 5 --json result.json",
+)
+URL_HELP = (
+    "what to measure: a daemon, unix:PATH or ws://HOST:PORT, or an OpenAI-compatible server, "
+    "http://HOST:PORT; default: the socket"
 )
 BENCHES = ("load", "case46", "preemption")
 # Where the values are → what they mean, and the defaults of load and of preemption.
@@ -47,7 +56,9 @@ _TAKERS = {
     "prefix_len": ("load",),
     "temperature": ("load",),
     "against": ("load",),
-    "repeats": ("preemption",),
+    "prompts": ("load",),
+    "vocab_size": ("load",),
+    "repeats": ("load", "preemption"),
 }
 
 
@@ -64,6 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"{what} (default: {defaults[0]}; preemption: {defaults[1]})",
         )
+    both.add_argument(
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="runs of each setting, or of each side with --against URL (default: 3)",
+    )
     load = parser.add_argument_group("load alone")
     pace = load.add_mutually_exclusive_group()
     pace.add_argument(
@@ -83,15 +100,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument("--temperature", type=float, metavar="X", help="(default: 0)")
     load.add_argument(
-        "--against", choices=["hf"], help="compare with transformers on the same requests"
+        "--against",
+        metavar="hf|URL",
+        help="compare with transformers, or with the server at http://HOST:PORT, on the same "
+        "requests",
     )
-    preemption = parser.add_argument_group("preemption alone")
-    preemption.add_argument(
-        "--repeats", type=int, metavar="N", help="runs of each setting (default: 3)"
+    load.add_argument(
+        "--prompts",
+        choices=["ids", "text"],
+        help="random token ids, or random words for each side to split (default: ids)",
+    )
+    load.add_argument(
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help="ids that there are, for a server that does not say so",
     )
     output = parser.add_argument_group("output")
     output.add_argument("--json", metavar="FILE", help="write the result as JSON; - is the output")
-    add_options(parser, (BY_NAME["url"], *START_OPTIONS))
+    url = replace(BY_NAME["url"], help=URL_HELP)
+    add_options(parser, (url, *START_OPTIONS))
     add_config_flag(parser)
 
 

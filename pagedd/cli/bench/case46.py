@@ -11,7 +11,7 @@ from pagedd.cli.flags import collect
 
 if TYPE_CHECKING:
     from pagedd.bench.case46 import Case
-    from pagedd.bench.drive import Run
+    from pagedd.bench.drive import DaemonRun
     from pagedd.cli.connection import Connection
 
 # What the case says itself.
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> int:
     return 1 if result["failed"] else 0
 
 
-def _drive(connection: Connection, case: Case, seed: int, what: str) -> Run:
+def _drive(connection: Connection, case: Case, seed: int, what: str) -> DaemonRun:
     from pagedd.bench.load import all_at_once, check_fit
     from pagedd.cli.progress import shown_progress
 

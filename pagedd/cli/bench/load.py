@@ -1,13 +1,16 @@
-"""``pagedd bench load``: a daemon, or a private one, under a load of one's own."""
+"""``pagedd bench load``: a daemon, or another server, under a load of one's own."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pagedd.cli.bench.steps import check_counts, drive, write_result
-from pagedd.cli.flags import collect, given_flags
+from pagedd.cli.bench.sides import DaemonSide, ServerSide, Side, items_for
+from pagedd.cli.bench.steps import check_counts, write_result
+from pagedd.cli.flags import collect, given_flags, take_flag
 from pagedd.config import Config
 from pagedd.errors import Unreachable, UsageError
 
@@ -15,25 +18,57 @@ if TYPE_CHECKING:
     from pagedd.bench.load import Item, Workload
     from pagedd.cli.connection import Connection
 
+TURNS = 3
+# Flags that choose no daemon of their own.
+HARMLESS = ("url", "api-key", "seed", "socket")
+
 
 def measure(args: argparse.Namespace) -> int:
     """0; 1 when requests failed or the other side could not be measured; 2 usage."""
-    from pagedd.bench.report import table
+    from pagedd.bench import report, sides
+    from pagedd.bench.openai_server import is_http
 
     flags = given_flags(args)
+    server_url = take_flag(args, "url") if is_http(flags.get("url")) else None
     config = collect(args, starts=True)
     load = _workload(args, config)
-    if args.against and load.concurrency is None:
-        raise UsageError("--against hf compares batches: give --concurrency, not --request-rate")
-    start_flags = [name for name in flags if name not in ("url", "api-key", "seed", "socket")]
-    if "url" in flags and (start_flags or args.against):
-        what = f"--{start_flags[0]}" if start_flags else "--against"
-        raise UsageError(f"{what} needs a private daemon: it does not go with --url")
-    result, items = _measure(args, config, load, private=bool(start_flags or args.against))
+    other_url = args.against if is_http(args.against) else None
+    _check(args, load, flags, other_url)
+    with ExitStack() as stack:
+        if server_url is not None:
+            key = config["api-key"] if "api-key" in flags else None
+            found: list[Side] = [_server_side(server_url, key)]
+        else:
+            found = [DaemonSide(stack.enter_context(_daemon(args, config)))]
+        if other_url is not None:
+            found.append(_server_side(other_url, None))
+            turns = _in_turns(found, load, args)
+            result = sides.compare(_names(found, (server_url, other_url)), turns)
+            write_result(result, sides.table(result), args.json)
+            return 1 if result["failed"] else 0
+        result, items = _once(found[0], load, args)
     if args.against:
-        _add_peer(result, items, config, load)
-    write_result(result, table(result), args.json)
+        _add_hf(result, items, config, load)
+    write_result(result, report.table(result), args.json)
     return 1 if result["failed"] else 0
+
+
+def _check(
+    args: argparse.Namespace, load: Workload, flags: dict[str, str], other_url: str | None
+) -> None:
+    """Errors: ``UsageError`` for flags that do not go together."""
+    if args.against not in (None, "hf", other_url):
+        raise UsageError(f"--against: must be hf or http://HOST:PORT, not {args.against!r}")
+    if args.against == "hf" and load.concurrency is None:
+        raise UsageError("--against hf compares batches: give --concurrency, not --request-rate")
+    if args.against == "hf" and load.text:
+        raise UsageError("--against hf takes token ids: it does not go with --prompts text")
+    if args.repeats is not None and other_url is None:
+        raise UsageError("--repeats goes with --against URL, or with pagedd bench preemption")
+    start_flags = [name for name in flags if name not in HARMLESS]
+    if "url" in flags and (start_flags or args.against == "hf"):
+        what = f"--{start_flags[0]}" if start_flags else "--against hf"
+        raise UsageError(f"{what} needs a private daemon: it does not go with --url")
 
 
 def _workload(args: argparse.Namespace, config: Config) -> Workload:
@@ -46,6 +81,8 @@ def _workload(args: argparse.Namespace, config: Config) -> Workload:
             "input-len": args.input_len,
             "output-len": args.output_len,
             "concurrency": args.concurrency,
+            "vocab-size": args.vocab_size,
+            "repeats": args.repeats,
         }
     )
     if args.request_rate is not None and not 0 < args.request_rate <= 1e6:
@@ -67,49 +104,88 @@ def _workload(args: argparse.Namespace, config: Config) -> Workload:
         prefix_len=prefix_len,
         seed=config["seed"] or 0,
         temperature=temperature,
+        text=args.prompts == "text",
     )
 
 
-def _measure(
-    args: argparse.Namespace, config: Config, load: Workload, *, private: bool
-) -> tuple[dict[str, Any], list[Item]]:
+@contextmanager
+def _daemon(args: argparse.Namespace, config: Config) -> Iterator[Connection]:
+    """A connection to the daemon that runs, or to a private one."""
     from pagedd.cli.connection import open_connection
     from pagedd.cli.terminal import say
 
-    if not private:
+    against_hf = args.against == "hf"
+    if not against_hf and all(name in HARMLESS for name in given_flags(args)):
         try:
-            with open_connection(config.url, config["api-key"]) as connection:
-                say(f"measuring the daemon at {config.url}")
-                return _drive(connection, load)
+            connection = open_connection(config.url, config["api-key"])
         except Unreachable:
             if config["url"] is not None:
                 raise
+        else:
+            with connection:
+                say(f"measuring the daemon at {config.url}")
+                yield connection
+            return
     from pagedd.cli.bench.private import PrivateDaemons
 
-    against_hf = args.against and not config.given("dtype")
     with PrivateDaemons(args, config) as daemons:
         say(f"starting a private daemon with {config['model']}")
-        url = daemons.url("pagedd", {"dtype": "bfloat16"} if against_hf else {})
+        as_hf = against_hf and not config.given("dtype")
+        url = daemons.url("pagedd", {"dtype": "bfloat16"} if as_hf else {})
         with open_connection(url, daemons.api_key) as connection:
-            return _drive(connection, load)
+            yield connection
 
 
-def _drive(connection: Connection, load: Workload) -> tuple[dict[str, Any], list[Item]]:
-    from pagedd.bench.load import make_items
-    from pagedd.bench.report import summarise
+def _server_side(url: str, api_key: str | None) -> ServerSide:
+    from pagedd.bench.openai_server import find_server
+
+    return ServerSide(find_server(url, api_key))
+
+
+def _names(found: Sequence[Side], urls: Sequence[str | None]) -> list[str]:
+    """What to call the sides: their addresses where they are of the same kind."""
+    names = [side.name for side in found]
+    if len(set(names)) == len(names):
+        return names
+    return [url.partition("://")[2] if url else name for name, url in zip(names, urls, strict=True)]
+
+
+def _once(
+    side: Side, load: Workload, args: argparse.Namespace
+) -> tuple[dict[str, Any], list[Item]]:
     from pagedd.cli.progress import shown_progress
 
-    vocab_size, max_model_len = connection.hello.limits.vocab_size, connection.hello.max_model_len
-    items = make_items(load, vocab_size, max_model_len)
-    # another prompt than those that are measured: none of them is in the prefix cache
-    other = replace(load, seed=load.seed + 1, num_requests=1, concurrency=1, request_rate=None)
-    warm_up = make_items(other, vocab_size, max_model_len)
+    items, warm_up = items_for([side], load, args.vocab_size)
     with shown_progress() as progress:
-        run = drive(connection, items, load, progress, warm_up=warm_up)
-    return summarise(run, load), items
+        return side.measure(items, load, warm_up, progress), items
 
 
-def _add_peer(result: dict[str, Any], items: list[Item], config: Config, load: Workload) -> None:
+def _in_turns(
+    found: Sequence[Side], load: Workload, args: argparse.Namespace
+) -> list[list[dict[str, Any]]]:
+    """A result of each side for each turn. Every turn has prompts of its own, so that none of them
+    is in a prefix cache; within a turn both sides get the same."""
+    from pagedd.bench.sides import SEED_STEP
+    from pagedd.cli.progress import shown_progress
+
+    count = args.repeats or TURNS
+    turns: list[list[dict[str, Any]]] = []
+    with shown_progress() as progress:
+        for turn in range(count):
+            its_load = replace(load, seed=load.seed + turn * SEED_STEP)
+            items, warm_up = items_for(found, its_load, args.vocab_size)
+            turns.append([])
+            for place, side in enumerate(found):
+                done, what = len(found) * turn + place, f"turn {turn + 1} of {count}, {side.name}"
+
+                def show(fraction: float, _: str, done: int = done, what: str = what) -> None:
+                    progress((done + fraction) / (count * len(found)), what)
+
+                turns[-1].append(side.measure(items, its_load, warm_up, show))
+    return turns
+
+
+def _add_hf(result: dict[str, Any], items: list[Item], config: Config, load: Workload) -> None:
     from pagedd.bench.peer import measure_hf
     from pagedd.cli.progress import shown_progress
 

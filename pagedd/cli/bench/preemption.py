@@ -13,7 +13,7 @@ from pagedd.cli.flags import collect, given_flags
 from pagedd.config import BY_NAME, Config
 
 if TYPE_CHECKING:
-    from pagedd.bench.drive import Run
+    from pagedd.bench.drive import DaemonRun
     from pagedd.bench.preemption import Setting, Shortage
     from pagedd.cli.connection import Connection
     from pagedd.cli.progress import Progress
@@ -72,12 +72,12 @@ def _load(args: argparse.Namespace, config: Config) -> Shortage:
 
 def _run_all(
     daemons: PrivateDaemons, load: Shortage, seeds: Sequence[int], progress: Progress
-) -> dict[Setting, list[Run]]:
+) -> dict[Setting, list[DaemonRun]]:
     """One run of each setting for each of ``seeds``, in turns."""
     from pagedd.bench.preemption import schedule, settings
     from pagedd.cli.connection import open_connection
 
-    runs: dict[Setting, list[Run]] = {setting: [] for setting in settings(POLICIES)}
+    runs: dict[Setting, list[DaemonRun]] = {setting: [] for setting in settings(POLICIES)}
     order = schedule(POLICIES, seeds)
     for done, (seed, setting) in enumerate(order):
         what = f"run {done + 1} of {len(order)}: {setting.name}"
@@ -104,7 +104,7 @@ def _options(load: Shortage, seeds: Sequence[int], setting: Setting) -> dict[str
     return options
 
 
-def _run(connection: Connection, load: Shortage, seed: int, progress: Progress) -> Run:
+def _run(connection: Connection, load: Shortage, seed: int, progress: Progress) -> DaemonRun:
     from pagedd.bench.load import Item, all_at_once, check_fit, random_tokens
 
     vocab_size = connection.hello.limits.vocab_size
