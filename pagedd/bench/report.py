@@ -50,6 +50,12 @@ def same_answers(one: Run, other: Run) -> int:
     return sum(1 for index, answer in answers[0].items() if answers[1].get(index) == answer)
 
 
+def output_speed(run: Run) -> float:
+    """Tokens per second of the requests that ended well."""
+    seconds = max(run.ended - run.began, 1e-9)
+    return sum(trace.tokens for trace in run.traces if trace.ended is not None) / seconds
+
+
 def summarise(run: Run, items: Sequence[Item], load: Workload) -> dict[str, Any]:
     """What is known of every run, whatever answered.
 
@@ -74,7 +80,7 @@ def summarise(run: Run, items: Sequence[Item], load: Workload) -> dict[str, Any]
         "cached_tokens": run.cached_tokens,
         "output_tokens": output,
         "untold_tokens": sum(max(trace.tokens - trace.seen, 0) for trace in whole),
-        "output_tokens_per_s": output / seconds,
+        "output_tokens_per_s": output_speed(run),
         "requests_per_s": len(whole) / seconds,
         "ttft_ms": spread(first),
         "inter_token_ms": spread(gaps),

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from pagedd import protocol
+from pagedd.bench import scaling
 from pagedd.bench.preemption import MODES
 from pagedd.cli.bench import private
 from pagedd.cli.main import main
@@ -103,6 +104,34 @@ def test_preemption_starts_a_daemon_for_each_setting_and_one_with_room(
     assert [len(row["runs"]) for row in result["rows"]] == [2] * 10
 
 
+def test_neighbour_runs_the_load_alone_and_beside_a_busy_process_in_turns(
+    launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "neighbour", "--repeats", "2", "--num-requests", "3", "--json", "-"]
+    assert main(command) == 0
+    assert len(launcher.started) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert [len(result["runs"][side]) for side in ("alone", "beside")] == [2, 2]
+    assert result["concurrency"] == 8
+    assert psutil.Process().children() == []
+
+
+def test_scaling_measures_one_daemon_with_slots_for_all(
+    launcher: Launcher, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = [{"sequences": 1, "plan": 1.0, "build": 2.0, "commit": 3.0}]
+    monkeypatch.setattr(scaling, "measure_outside", lambda: outside)
+    monkeypatch.setattr(scaling, "CONCURRENCIES", (1, 2))
+    assert main(["bench", "scaling", "--input-len", "8", "--output-len", "4", "--json", "-"]) == 0
+    [flags] = launcher.started
+    assert flags["max-num-seqs"] == "2"
+    result = json.loads(capsys.readouterr().out)
+    assert [point["concurrency"] for point in result["concurrency"]] == [1, 2]
+    assert result["outside"] == outside
+    assert main(["bench", "scaling", "--max-num-seqs", "4"]) == 2
+    assert "sets this itself" in capsys.readouterr().err
+
+
 def test_a_load_of_ones_own_gets_a_private_daemon_when_none_runs(
     launcher: Launcher, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,9 +201,9 @@ def test_requests_that_cannot_fit_are_refused_before_any_is_sent(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["case46", "--concurrency", "3"], "--concurrency goes with load, not with pagedd bench"),
-        (["case46", "--num-requests", "3"], "--num-requests goes with load and preemption, not"),
-        (["case46", "--repeats", "3"], "--repeats goes with load and preemption, not with pagedd"),
+        (["case46", "--concurrency", "3"], "--concurrency goes with load and neighbour, not"),
+        (["case46", "--num-requests", "3"], "--num-requests goes with load, preemption and"),
+        (["case46", "--repeats", "3"], "--repeats goes with load, preemption and neighbour, not"),
         (["--repeats", "3"], "--repeats goes with --against URL, or with pagedd bench preemption"),
         (["--against", "vllm"], "--against: must be hf or http://HOST:PORT, not 'vllm'"),
         (["--against", "hf", "--prompts", "text"], "--against hf takes token ids"),

@@ -1,4 +1,4 @@
-"""``pagedd bench``: measure a daemon, under a load of one's own or in two fixed comparisons."""
+"""``pagedd bench``: measure a daemon, under a load of one's own or in fixed comparisons."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ case46      20 requests at once of about 200 tokens each, in a cache of 100 page
             static reservation of 2,048 tokens a request against paging.
 preemption  The same load under each preemption policy and mode, in a cache that is too small for
             it, and in one that is not: what running short of pages costs.
+neighbour   The same load alone, and beside a process that keeps a core busy.
+scaling     How cost grows: with requests at once, with the context, and outside the model.
 
-The latter two start private daemons, one for each side or setting; flags of start go to all."""
+All but load start private daemons; flags of start go to all of them."""
 EPILOG = examples(
     "pagedd bench",
     "pagedd bench --concurrency 64 --input-len 512 --output-len 128",
@@ -35,22 +37,30 @@ EPILOG = examples(
     "pagedd bench --model ~/models/Qwen3-0.6B --dtype bfloat16",
     "pagedd bench case46",
     "pagedd bench preemption --repeats 5 --json result.json",
+    "pagedd bench neighbour --concurrency 8",
+    "pagedd bench scaling --json scaling.json --plot scaling.png",
 )
 URL_HELP = (
     "what to measure: a daemon, unix:PATH or ws://HOST:PORT, or an OpenAI-compatible server, "
     "http://HOST:PORT; default: the socket"
 )
-BENCHES = ("load", "case46", "preemption")
-# Where the values are → what they mean, and the defaults of load and of preemption.
+BENCHES = ("load", "case46", "preemption", "neighbour", "scaling")
+# Where the values are → what they mean, and the default.
 _COUNTS = {
-    "num_requests": ("number of requests", 128, 16),
-    "input_len": ("mean number of prompt tokens", 128, 24),
-    "output_len": ("mean number of answer tokens", 64, 80),
+    "num_requests": ("number of requests", 128),
+    "input_len": ("mean number of prompt tokens", 128),
+    "output_len": ("mean number of answer tokens", 64),
+}
+_OWN_DEFAULTS = {
+    "preemption": {"num_requests": 16, "input_len": 24, "output_len": 80},
+    "neighbour": {"num_requests": 32},
 }
 # The flags that not all of them take: where their values are → who takes them.
 _TAKERS = {
-    **dict.fromkeys(_COUNTS, ("load", "preemption")),
-    "concurrency": ("load",),
+    "num_requests": ("load", "preemption", "neighbour"),
+    "input_len": ("load", "preemption", "neighbour", "scaling"),
+    "output_len": ("load", "preemption", "neighbour", "scaling"),
+    "concurrency": ("load", "neighbour"),
     "request_rate": ("load",),
     "fixed_len": ("load",),
     "prefix_len": ("load",),
@@ -58,7 +68,8 @@ _TAKERS = {
     "against": ("load",),
     "prompts": ("load",),
     "vocab_size": ("load",),
-    "repeats": ("load", "preemption"),
+    "repeats": ("load", "preemption", "neighbour"),
+    "plot": ("scaling",),
 }
 
 
@@ -67,13 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="load", choices=BENCHES, help="what to measure (default: load)"
     )
-    both = parser.add_argument_group("load and preemption")
-    for dest, (what, *defaults) in _COUNTS.items():
+    both = parser.add_argument_group("all but case46")
+    for dest, (what, default) in _COUNTS.items():
+        others = [f"{name}: {own[dest]}" for name, own in _OWN_DEFAULTS.items() if dest in own]
         both.add_argument(
             _flag(dest),
             type=int,
             metavar="N",
-            help=f"{what} (default: {defaults[0]}; preemption: {defaults[1]})",
+            help=f"{what} (default: {'; '.join([str(default), *others])})",
         )
     both.add_argument(
         "--repeats",
@@ -81,10 +93,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs of each setting, or of each side with --against URL (default: 3)",
     )
-    load = parser.add_argument_group("load alone")
+    load = parser.add_argument_group("load; --concurrency for neighbour too")
     pace = load.add_mutually_exclusive_group()
     pace.add_argument(
-        "--concurrency", type=int, metavar="N", help="requests open at once (default: 32)"
+        "--concurrency",
+        type=int,
+        metavar="N",
+        help="requests open at once (default: 32; neighbour: 8)",
     )
     pace.add_argument(
         "--request-rate", type=float, metavar="X", help="arrivals per second, at random times"
@@ -118,6 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument("--json", metavar="FILE", help="write the result as JSON; - is the output")
+    output.add_argument("--plot", metavar="FILE", help="scaling: draw it, with matplotlib")
     url = replace(BY_NAME["url"], help=URL_HELP)
     add_options(parser, (url, *START_OPTIONS))
     add_config_flag(parser)
@@ -127,12 +143,12 @@ def run(args: argparse.Namespace) -> int:
     """0; 1 when requests failed or the other side could not be measured; 2 usage."""
     for dest, takers in _TAKERS.items():
         if getattr(args, dest) is not None and args.what not in takers:
-            raise UsageError(
-                f"{_flag(dest)} goes with {' and '.join(takers)}, not with pagedd bench {args.what}"
-            )
-    for dest, (_, load, preemption) in _COUNTS.items():
+            *others, last = takers
+            whom = f"{', '.join(others)} and {last}" if others else last
+            raise UsageError(f"{_flag(dest)} goes with {whom}, not with pagedd bench {args.what}")
+    for dest, (_, default) in _COUNTS.items():
         if getattr(args, dest) is None:
-            setattr(args, dest, preemption if args.what == "preemption" else load)
+            setattr(args, dest, _OWN_DEFAULTS.get(args.what, {}).get(dest, default))
     module = import_module(f"pagedd.cli.bench.{args.what}")
     code: int = module.measure(args)
     return code
