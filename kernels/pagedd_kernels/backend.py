@@ -164,8 +164,13 @@ class BackendClass(Protocol):
 
     def __call__(self) -> Backend: ...
 
-    def unavailable(self, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why this backend cannot serve, in one sentence without a full stop; None if it can."""
+    def unavailable(
+        self, device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype | None = None
+    ) -> str | None:
+        """Why this backend cannot serve, in one sentence without a full stop; None if it can.
+
+        ``cache_dtype``: None is ``dtype``.
+        """
         ...
 
 
@@ -200,8 +205,15 @@ class Selection:
     refused: list[tuple[str, str]]
 
 
-def select_backend(device: torch.device, dtype: torch.dtype, name: str = "auto") -> Selection:
+def select_backend(
+    device: torch.device,
+    dtype: torch.dtype,
+    name: str = "auto",
+    cache_dtype: torch.dtype | None = None,
+) -> Selection:
     """The best backend for activations of ``dtype`` on ``device``, or the one named.
+
+    ``cache_dtype``: of the KV cache; None: that of the activations.
 
     Raises ValueError when the backend named is unknown or refuses, and when none can serve.
     """
@@ -209,10 +221,11 @@ def select_backend(device: torch.device, dtype: torch.dtype, name: str = "auto")
     if name != "auto" and name not in names:
         raise ValueError(f"unknown kernel backend {name!r}: one of auto, {', '.join(names)}")
     refused: list[tuple[str, str]] = []
+    asked = (device, dtype, cache_dtype)
     for entry in BACKENDS:
         if name not in ("auto", entry.name):
             continue
-        chosen = _try(entry, device, dtype, named=name == entry.name)
+        chosen = _try(entry, *asked, named=name == entry.name)
         if not isinstance(chosen, str):
             return Selection(chosen, refused)
         if name == entry.name:
@@ -222,11 +235,18 @@ def select_backend(device: torch.device, dtype: torch.dtype, name: str = "auto")
     raise ValueError(f"no kernel backend serves {dtype} on {device} ({reasons})")
 
 
-def _try(entry: Entry, device: torch.device, dtype: torch.dtype, *, named: bool) -> Backend | str:
+def _try(
+    entry: Entry,
+    device: torch.device,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype | None,
+    *,
+    named: bool,
+) -> Backend | str:
     """An instance of the backend, or the reason it refuses."""
     if not named and device.type not in entry.devices:
         return f"serves {' and '.join(sorted(entry.devices))} devices, not {device.type}"
     loaded = entry.load()
     if isinstance(loaded, str):
         return loaded
-    return loaded.unavailable(device, dtype) or loaded()
+    return loaded.unavailable(device, dtype, cache_dtype) or loaded()

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.graph_backend import KernelShape, Progress
+from pagedd_kernels.inputs import FP8, PagedInputs, SamplingInputs
 from pagedd_kernels.quantized import BlockQuantized, dense
+from pagedd_kernels.sampling import sample
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -35,16 +37,28 @@ def rotate(x: Tensor, rope: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
 
+def refused_dtype(dtype: torch.dtype, cache_dtype: torch.dtype | None) -> str | None:
+    """Why no backend takes activations of ``dtype`` beside such a cache; None if one may."""
+    if dtype not in DTYPES:
+        return f"{dtype} is no activation dtype"
+    if cache_dtype not in (None, dtype, *FP8):
+        return f"a cache of {cache_dtype} beside activations of {dtype} is not served"
+    return None
+
+
 class TorchBackend:
     """The reference; any device, any float dtype."""
 
     name = "torch"
     quantized = False
+    capturable = False  # attention looks at the lengths on the host
 
     @staticmethod
-    def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-        """Only a dtype that is no activation dtype is refused."""
-        return None if dtype in DTYPES else f"{dtype} is no activation dtype"
+    def unavailable(
+        device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype | None = None
+    ) -> str | None:
+        """Only dtypes are refused."""
+        return refused_dtype(dtype, cache_dtype)
 
     def kv_write(
         self,
@@ -70,8 +84,9 @@ class TorchBackend:
             x.copy_(turned)
         kept = inputs.slots >= 0
         page, offset = inputs.slots[kept] // page_size, inputs.slots[kept] % page_size
-        cache[:, layer, 0][page, :, offset] = k[kept]
-        cache[:, layer, 1][page, :, offset] = v[kept]
+        scales = _scales(cache, inputs, layer)
+        for kind, x in enumerate((k, v)):
+            cache[:, layer, kind][page, :, offset] = to_cache(x[kept], cache.dtype, scales[kind])
         return q
 
     def paged_attention(
@@ -83,26 +98,50 @@ class TorchBackend:
         *,
         scale: float,
         window: int = 0,
+        out: Tensor | None = None,
+        lse: Tensor | None = None,
     ) -> Tensor:
-        """See ``Backend.paged_attention``: gathers each sequence's pages, then plain attention."""
-        out = q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
+        """Gathers each sequence's pages, then plain attention: see ``GraphBackend``."""
+        if out is None:
+            out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+        out.zero_()
+        if lse is not None:
+            lse.fill_(-torch.inf)
+        scales = _scales(cache, inputs, layer)
         ends = inputs.cu_seqlens.tolist()
         for i, length in enumerate(inputs.seq_lens.tolist()):
             start, end = ends[i], ends[i + 1]
             if length and end > start:
-                pages = inputs.page_table[i]
-                out[start:end] = _attend(
-                    q[start:end], cache[:, layer], pages, length, scale, window
+                rows = q[start:end]
+                k, v, first = _gather(
+                    cache[:, layer], inputs.page_table[i], length, length - len(rows), window
                 )
+                k, v = k * scales[0], v * scales[1]
+                mask = _mask(len(rows), length, first, window, q.device)
+                out[start:end] = _attend(rows, k, v, mask, scale)
+                if lse is not None:
+                    lse[start:end] = _log_sum_exp(rows, k, mask, scale)
         return out
 
     def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
-        """See ``Backend.page_copy``."""
+        """See ``GraphBackend.page_copy``."""
         if source.device.type != "cpu":
+            pairs = pairs[(pairs >= 0).all(dim=1)]
             target[pairs[:, 1]] = source[pairs[:, 0]]
             return
         for src, dst in pairs.tolist():  # the same without a copy of all pages in between
-            target[dst] = source[src]
+            if src >= 0 and dst >= 0:
+                target[dst] = source[src]
+
+    def page_gather(self, source: Tensor, pages: Tensor, target: Tensor) -> None:
+        """See ``GraphBackend.page_gather``."""
+        order = torch.arange(len(pages), device=pages.device)
+        self.page_copy(source, target, torch.stack((pages, order), dim=1))
+
+    def page_scatter(self, source: Tensor, pages: Tensor, target: Tensor) -> None:
+        """See ``GraphBackend.page_scatter``."""
+        order = torch.arange(len(pages), device=pages.device)
+        self.page_copy(source, target, torch.stack((order, pages), dim=1))
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See ``Backend.rms_norm``."""
@@ -126,6 +165,14 @@ class TorchBackend:
         """See ``Backend.linear``; the weight is kept as it is, the sums are rounded once."""
         return Linear(dense(weight), bias, out_dtype)
 
+    def sample(self, logits: Tensor, inputs: SamplingInputs, out: Tensor | None = None) -> Tensor:
+        """See ``GraphBackend.sample``."""
+        tokens = sample(logits, inputs)
+        return tokens if out is None else out.copy_(tokens)
+
+    def warm_up(self, shape: KernelShape, device: torch.device, progress: Progress) -> None:
+        """See ``GraphBackend.warm_up``: there is nothing to compile."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
@@ -145,31 +192,67 @@ class Linear:
         return y if self.out_dtype is None else y.to(self.out_dtype)
 
 
-def _attend(
-    q: Tensor, cache: Tensor, pages: Tensor, length: int, scale: float, window: int
-) -> Tensor:
-    """Attention of one sequence's last rows over its ``length`` tokens.
+def to_cache(x: Tensor, dtype: torch.dtype, scale: Tensor | float) -> Tensor:
+    """``x`` as a cache of ``dtype`` holds it: divided by ``scale`` and saturated if in 8 bits."""
+    if dtype not in FP8:
+        return x.to(dtype)
+    most = torch.finfo(dtype).max
+    return (x.float() / scale).clamp(-most, most).to(dtype)
 
-    ``q [rows, heads, head_dim]``, ``cache [num_pages, 2, kv_heads, page_size, head_dim]`` (one
-    layer), ``pages [≥ ceil(length / page_size)]`` → ``[rows, heads·head_dim]``. Slots past
-    ``length`` and pages before the first row's window are never read.
+
+def _scales(
+    cache: Tensor, inputs: PagedInputs, layer: int
+) -> tuple[Tensor | float, Tensor | float]:
+    """Of the keys and of the values of a layer."""
+    if inputs.kv_scales is None or cache.dtype not in FP8:
+        return 1.0, 1.0
+    return inputs.kv_scales[layer, 0], inputs.kv_scales[layer, 1]
+
+
+def _gather(
+    cache: Tensor, pages: Tensor, length: int, first_position: int, window: int
+) -> tuple[Tensor, Tensor, int]:
+    """Keys and values that the rows from ``first_position`` on may see, and where they begin.
+
+    ``cache [num_pages, 2, kv_heads, page_size, head_dim]`` (one layer), ``pages [≥ ceil(length /
+    page_size)]`` → two float32 ``[kv_heads, keys, head_dim]``. Slots past ``length`` and pages
+    before the first row's window are never read.
     """
-    rows, page_size = q.shape[0], cache.shape[3]
-    first_position = length - rows
+    page_size = cache.shape[3]
     first_page = max(0, first_position - window + 1) // page_size if window else 0
     used = pages[first_page : -(-length // page_size)]
     begin = first_page * page_size  # position of the first key gathered
-    gathered = cache.index_select(0, used).permute(1, 2, 0, 3, 4).flatten(2, 3)
+    # by index: few operations know the dtypes of 8 bits
+    gathered = cache[used.long()].permute(1, 2, 0, 3, 4).flatten(2, 3)
     k, v = gathered[:, :, : length - begin].float()
-    mask = None
-    if rows > 1 or window:
-        query = torch.arange(first_position, length, device=q.device)[:, None]
-        key = torch.arange(begin, length, device=q.device)[None, :]
-        mask = key <= query
-        if window:
-            mask &= key > query - window
+    return k, v, begin
+
+
+def _mask(rows: int, length: int, begin: int, window: int, device: torch.device) -> Tensor | None:
+    """Which of the keys ``begin … length - 1`` each of the last ``rows`` positions sees."""
+    if rows == 1 and not window:
+        return None
+    query = torch.arange(length - rows, length, device=device)[:, None]
+    key = torch.arange(begin, length, device=device)[None, :]
+    mask = key <= query
+    return mask & (key > query - window) if window else mask
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """``q [rows, heads, head_dim]``, ``k``, ``v [kv_heads, keys, head_dim]`` float32, ``mask
+    [rows, keys]`` → ``[rows, heads·head_dim]``.
+    """
     queries = q.transpose(0, 1).float()
     out = F.scaled_dot_product_attention(
         queries[None], k[None], v[None], attn_mask=mask, scale=scale, enable_gqa=True
     )
     return out[0].transpose(0, 1).flatten(1).to(q.dtype)
+
+
+def _log_sum_exp(q: Tensor, k: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Logarithm of the sum of exp(score) of each row and head: ``[rows, heads]`` float32."""
+    keys = k.repeat_interleave(q.shape[1] // k.shape[0], dim=0)
+    scores = torch.einsum("rhd,hkd->rhk", q.float(), keys) * scale
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None], -torch.inf)
+    return scores.logsumexp(dim=-1)

@@ -12,6 +12,7 @@ from pagedd_kernels.quantized import BLOCK, BlockQuantized
 
 LAYERS = 2
 LAYER = 1
+SCALES = ((float("nan"), float("nan")), (0.5, 1.75))  # [LAYERS, 2]: keys, values
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
@@ -25,6 +26,7 @@ class Shape:
     page_size: int = 4
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
+    fp8: torch.dtype | None = None  # of the cache, if not that of the activations
 
     @property
     def heads(self) -> int:
@@ -65,6 +67,7 @@ def make_batch(shape: Shape, sequences: tuple[tuple[int, int], ...], seed: int =
     """A batch whose cache holds every token of every sequence in LAYER, in shuffled pages.
 
     Unused slots, unused pages and the other layers are NaN; unused table entries name a NaN page.
+    A cache in 8 bits has scales of its own for every layer, keys and values.
     """
     generator = torch.Generator().manual_seed(seed)
     page_size, head_dim = shape.page_size, shape.head_dim
@@ -74,7 +77,7 @@ def make_batch(shape: Shape, sequences: tuple[tuple[int, int], ...], seed: int =
     table = torch.full((len(sequences), max(needed) + 1), int(order[-1]), dtype=torch.int32)
     cache = torch.full(
         (num_pages, LAYERS, 2, shape.kv_heads, page_size, head_dim), float("nan")
-    ).to(shape.dtype)
+    ).to(shape.fp8 or shape.dtype)
     positions: list[int] = []
     slots: list[int] = []
     taken = 0
@@ -84,7 +87,7 @@ def make_batch(shape: Shape, sequences: tuple[tuple[int, int], ...], seed: int =
         for position in range(length):
             page, offset = int(table[i, position // page_size]), position % page_size
             kv = torch.randn(2, shape.kv_heads, head_dim, generator=generator)
-            cache[page, LAYER, :, :, offset] = kv.to(shape.dtype)
+            cache[page, LAYER, :, :, offset] = kv.to(cache.dtype)
             if position >= length - rows:
                 positions.append(position)
                 slots.append(page * page_size + offset)
@@ -102,6 +105,7 @@ def make_batch(shape: Shape, sequences: tuple[tuple[int, int], ...], seed: int =
         num_decode=num_decode,
         max_query_len=max(rows_of),
         max_seq_len=max(length for _, length in sequences),
+        kv_scales=None if shape.fp8 is None else torch.tensor(SCALES, device=shape.device),
     )
     return Batch(shape, sequences, inputs, qkv.to(shape.device), cache.to(shape.device))
 

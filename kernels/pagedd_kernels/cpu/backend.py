@@ -44,12 +44,16 @@ class CpuBackend:
         self._views = Views(library)
 
     @staticmethod
-    def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    def unavailable(
+        device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype | None = None
+    ) -> str | None:
         """Builds the library if need be (seconds, once), for the reason may be the compiler's."""
         if device.type != "cpu":
             return f"serves cpu devices, not {device.type}"
         if dtype not in DTYPE_CODES:
             return f"{dtype} is no activation dtype"
+        if cache_dtype not in (None, dtype):
+            return f"has no cache of {cache_dtype} beside activations of {dtype}"
         library = load_library()
         return library if isinstance(library, str) else None
 

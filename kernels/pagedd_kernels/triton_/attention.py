@@ -31,10 +31,11 @@ def _key_range(
     position,
     length,
     split,
+    splits,
+    window,
     BLOCK_Q: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    SPLITS: tl.constexpr,
-    WINDOW: tl.constexpr,
+    WINDOWED: tl.constexpr,
 ):
     """What the rows from ``position`` on see: keys from ``begin``, and one split's part of them.
 
@@ -44,10 +45,10 @@ def _key_range(
     """
     end = tl.minimum(length, position + BLOCK_Q)
     begin = 0
-    if WINDOW > 0:
-        begin = tl.maximum(position - WINDOW + 1, 0)
+    if WINDOWED:
+        begin = tl.maximum(position - window + 1, 0)
     first_block = begin // BLOCK_N
-    blocks = tl.cdiv(tl.cdiv(end, BLOCK_N) - first_block, SPLITS)
+    blocks = tl.cdiv(tl.cdiv(end, BLOCK_N) - first_block, splits)
     split_begin = (first_block + split * blocks) * BLOCK_N
     return begin, split_begin, tl.minimum(end, split_begin + blocks * BLOCK_N)
 
@@ -69,10 +70,14 @@ def _softmax_step(score, v, top, total, acc):
     return new_top, total, acc
 
 
-@triton.jit(do_not_specialize=["layer", "num_decode", "num_seqs", "stride_table"])
+@triton.jit(
+    do_not_specialize=["layer", "num_decode", "num_seqs", "splits", "window", "stride_table"],
+    do_not_specialize_on_alignment=["page_table", "cu_seqlens", "seq_lens", "kv_scales", "lse"],
+)
 def attention_kernel(
     q,
     cache,
+    kv_scales,
     out,
     lse,
     page_table,
@@ -82,6 +87,8 @@ def attention_kernel(
     layer,
     num_decode,
     num_seqs,
+    splits,
+    window,
     stride_token,
     stride_table,
     stride_page,
@@ -97,20 +104,22 @@ def attention_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DECODE: tl.constexpr,
-    SPLITS: tl.constexpr,
-    WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr,
+    WINDOWED: tl.constexpr,
     UPCAST: tl.constexpr,
 ) -> None:
     """One tile of rows against the keys of its sequence, with a running softmax.
 
     FlashAttention-2 (Dao 2023) over the pages of PagedAttention (Kwon et al. 2023), the ``GROUP``
     query heads of a KV head packed into the rows: row m is query m // GROUP, head m % GROUP.
-    Grid: decode (sequences, kv_heads, SPLITS), else (tiles, kv_heads, 1).
+    Grid: decode (sequences, kv_heads, splits), else (tiles, kv_heads, 1).
 
     ``q [tokens, HEADS, HEAD_DIM]`` (heads dense), ``page_table [num_seqs, …]``, ``cu_seqlens``,
-    ``seq_lens`` int32, ``scale`` with log2(e) in it. ``out [tokens, HEADS, HEAD_DIM]``, or with
-    SPLITS > 1 (Flash-Decoding) float32 ``[tokens, HEADS, SPLITS, HEAD_DIM]`` and ``lse [tokens,
-    HEADS, SPLITS]`` in base 2. UPCAST: the interpreter gets bf16 products wrong, so compute in
+    ``seq_lens`` int32, ``scale`` with log2(e) in it. ``kv_scales [layers, 2]`` float32 or None: of
+    a cache in 8 bits, which is computed with in the dtype of ``q``. ``out [tokens, HEADS,
+    HEAD_DIM]``, ``lse [tokens, HEADS]`` natural logarithms or None; with SPLIT (Flash-Decoding)
+    float32 ``[tokens, HEADS, splits, HEAD_DIM]`` and ``[tokens, HEADS, splits]`` in base 2, of an
+    empty split only its -inf. UPCAST: the interpreter gets bf16 products wrong, so compute in
     float32. Only keys that a row of the tile can see are loaded; every other lane is 0, because
     what lies in unused slots may be NaN, and 0 · NaN is NaN.
     """
@@ -145,8 +154,14 @@ def attention_kernel(
         queries = queries.to(tl.float32)
 
     begin, split_begin, split_end = _key_range(
-        base + first_query, length, split, BLOCK_Q, BLOCK_N, SPLITS, WINDOW
+        base + first_query, length, split, splits, window, BLOCK_Q, BLOCK_N, WINDOWED
     )
+    at_out = (token * HEADS + head) * splits + split
+    if SPLIT and split_begin >= split_end:
+        tl.store(lse + at_out, tl.full([BLOCK_M], float("-inf"), tl.float32), mask=row_in)
+        return
+    if kv_scales is not None:
+        scale *= tl.load(kv_scales + 2 * layer)
     keys = cache + layer.to(tl.int64) * stride_layer + kv_head * stride_head
     table = page_table + seq.to(tl.int64) * stride_table
     key = tl.arange(0, BLOCK_N)
@@ -161,48 +176,54 @@ def attention_kernel(
         k = tl.load(keys + at[None, :] + d[:, None], mask=k_in, other=0.0)
         v_in = key_in[:, None] & d_in[None, :]
         v = tl.load(keys + stride_kind + at[:, None] + d[None, :], mask=v_in, other=0.0)
-        if UPCAST:
-            k = k.to(tl.float32)
-            v = v.to(tl.float32)
+        k = k.to(queries.dtype)
+        v = v.to(queries.dtype)
         seen = key_in[None, :] & (start + key[None, :] <= position[:, None])
-        if WINDOW > 0:
-            seen &= start + key[None, :] > position[:, None] - WINDOW
+        if WINDOWED:
+            seen &= start + key[None, :] > position[:, None] - window
         score = tl.dot(queries, k, input_precision="ieee") * scale
         top, total, acc = _softmax_step(tl.where(seen, score, float("-inf")), v, top, total, acc)
 
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-    at_out = (token * HEADS + head) * SPLITS + split
+    if kv_scales is not None:
+        acc *= tl.load(kv_scales + 2 * layer + 1)
     out_in = row_in[:, None] & d_in[None, :]
-    tl.store(
-        out + at_out[:, None] * HEAD_DIM + d[None, :], acc.to(out.dtype.element_ty), mask=out_in
-    )
-    if SPLITS > 1:
-        tl.store(lse + at_out, top + tl.log2(total), mask=row_in)
+    result = acc.to(out.dtype.element_ty)
+    tl.store(out + at_out[:, None] * HEAD_DIM + d[None, :], result, mask=out_in)
+    if lse is not None:
+        level = top + tl.log2(total)
+        tl.store(lse + at_out, level if SPLIT else level * 0.6931471805599453, mask=row_in)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"], do_not_specialize_on_alignment=["partial_lse", "lse"])
 def merge_splits_kernel(
     partial,
-    lse,
+    partial_lse,
     out,
+    lse,
+    splits,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    SPLITS: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
 ) -> None:
     """Combine the splits of one (token, head): weights 2^(lse − max), an empty split being -inf.
 
-    ``partial [rows, SPLITS, HEAD_DIM]`` float32, ``lse [rows, SPLITS]`` base 2 → ``out [rows,
-    HEAD_DIM]``, a row being a (token, head). Flash-Decoding's reduction (Dao et al. 2023).
+    ``partial [rows, splits, HEAD_DIM]`` float32 (an empty split holds any value), ``partial_lse
+    [rows, splits]`` base 2 → ``out [rows, HEAD_DIM]`` and ``lse [rows]`` (natural logarithms, or
+    None), a row being a (token, head). Flash-Decoding's reduction (Dao et al. 2023).
     """
     row = tl.program_id(0).to(tl.int64)
-    split = tl.arange(0, SPLITS)
+    split = tl.arange(0, MAX_SPLITS)
     d = tl.arange(0, BLOCK_D)
     d_in = d < HEAD_DIM
-    level = tl.load(lse + row * SPLITS + split)
+    place = partial_lse + row * splits + split
+    level = tl.load(place, mask=split < splits, other=float("-inf"))
     top = tl.max(level, axis=0)
     weight = tl.exp2(level - tl.where(top == float("-inf"), 0.0, top))
-    at = (row * SPLITS + split)[:, None] * HEAD_DIM + d[None, :]
-    parts = tl.load(partial + at, mask=d_in[None, :], other=0.0)
+    at = (row * splits + split)[:, None] * HEAD_DIM + d[None, :]
+    parts = tl.load(partial + at, mask=(weight > 0.0)[:, None] & d_in[None, :], other=0.0)
     total = tl.sum(weight, axis=0)
     merged = tl.sum(parts * weight[:, None], axis=0) / tl.where(total == 0.0, 1.0, total)
     tl.store(out + row * HEAD_DIM + d, merged.to(out.dtype.element_ty), mask=d_in)
+    if lse is not None:
+        tl.store(lse + row, (top + tl.log2(total)) * 0.6931471805599453)

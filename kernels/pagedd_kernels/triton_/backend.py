@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
-from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.graph_backend import KernelShape, Progress
+from pagedd_kernels.inputs import PagedInputs, SamplingInputs
 from pagedd_kernels.quantized import BlockQuantized, dense
-from pagedd_kernels.reference import Linear
-from pagedd_kernels.triton_ import attention_launch, kv_write, pages, rows, tiles
+from pagedd_kernels.reference import Linear, refused_dtype
+from pagedd_kernels.triton_ import (
+    attention_launch,
+    kv_write,
+    page_moves,
+    rows,
+    sample,
+    tuning,
+    variants,
+)
 from pagedd_kernels.triton_.attention import attention_kernel
+from pagedd_kernels.triton_.compile_cache import use_cache
 from pagedd_kernels.triton_.launch import interpreted
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 OLDEST = 80  # architecture: the first with bf16 tensor cores and asynchronous copies
 
 
@@ -21,12 +32,20 @@ class TritonBackend:
 
     name = "triton"
     quantized = False
+    capturable = True
+
+    def __init__(self) -> None:
+        """Compiled kernels are kept in the user's cache."""
+        use_cache(os.environ)
 
     @staticmethod
-    def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-        """The device, its capability or the dtype may be refused."""
-        if dtype not in DTYPES:
-            return f"{dtype} is no activation dtype"
+    def unavailable(
+        device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype | None = None
+    ) -> str | None:
+        """The device, its capability or the dtypes may be refused."""
+        reason = refused_dtype(dtype, cache_dtype)
+        if reason is not None:
+            return reason
         if device.type == "cpu" and interpreted(attention_kernel):
             return None
         if interpreted(attention_kernel):
@@ -36,6 +55,11 @@ class TritonBackend:
         found = _architecture(device)
         if found < OLDEST:
             return f"needs compute capability {OLDEST / 10}, the device has {found / 10}"
+        if cache_dtype == torch.float8_e4m3fn and found < tuning.FP8_E4M3_SINCE:
+            return (
+                f"a cache of {cache_dtype} needs compute capability "
+                f"{tuning.FP8_E4M3_SINCE / 10}, the device has {found / 10}; float8_e5m2 is served"
+            )
         return None
 
     def kv_write(
@@ -64,8 +88,10 @@ class TritonBackend:
         *,
         scale: float,
         window: int = 0,
+        out: Tensor | None = None,
+        lse: Tensor | None = None,
     ) -> Tensor:
-        """See ``Backend.paged_attention``."""
+        """See ``GraphBackend.paged_attention``."""
         keys = min(inputs.max_seq_len, window) if window else inputs.max_seq_len
         programs = inputs.num_decode * cache.shape[3]
         launches, out = attention_launch.paged_attention(
@@ -76,15 +102,25 @@ class TritonBackend:
             scale=scale,
             window=window,
             architecture=_architecture(q.device),
-            splits=tiles.decode_splits(programs, _processors(q.device), keys),
+            splits=tuning.decode_splits(programs, _processors(q.device), keys),
+            out=out,
+            lse=lse,
         )
         for launch in launches:
             launch.run()
         return out
 
     def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
-        """See ``Backend.page_copy``."""
-        pages.page_copy(source, target, pairs).run()
+        """See ``GraphBackend.page_copy``."""
+        page_moves.page_copy(source, target, pairs).run()
+
+    def page_gather(self, source: Tensor, pages: Tensor, target: Tensor) -> None:
+        """See ``GraphBackend.page_gather``."""
+        page_moves.page_gather(source, pages, target).run()
+
+    def page_scatter(self, source: Tensor, pages: Tensor, target: Tensor) -> None:
+        """See ``GraphBackend.page_scatter``."""
+        page_moves.page_scatter(source, pages, target).run()
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See ``Backend.rms_norm``."""
@@ -113,6 +149,21 @@ class TritonBackend:
     ) -> Linear:
         """See ``Backend.linear``: the vendor's library through torch, the weight as it is."""
         return Linear(dense(weight), bias, out_dtype)
+
+    def sample(self, logits: Tensor, inputs: SamplingInputs, out: Tensor | None = None) -> Tensor:
+        """See ``GraphBackend.sample``."""
+        launch, tokens = sample.sample(logits, inputs, out)
+        launch.run()
+        return tokens
+
+    def warm_up(self, shape: KernelShape, device: torch.device, progress: Progress) -> None:
+        """See ``GraphBackend.warm_up``."""
+        wanted = variants.of_model(shape, _architecture(device), _processors(device))
+        with torch.cuda.device(device):
+            for done, (name, launch) in enumerate(wanted):
+                progress(done, len(wanted), name)
+                launch.load()
+        progress(len(wanted), len(wanted), "")
 
 
 def _architecture(device: torch.device) -> int:

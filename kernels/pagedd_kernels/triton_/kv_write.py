@@ -4,11 +4,12 @@
 # mypy: allow-untyped-decorators, allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagedd_kernels.inputs import PagedInputs
+from pagedd_kernels.inputs import FP8, PagedInputs
 from pagedd_kernels.triton_.launch import Launch
 
 ELEMENTS = 1024  # of a program's tile: heads · head_dim
@@ -27,7 +28,16 @@ def _weights(q_norm, k_norm, is_query, is_key, dimension, inside):
     return weights
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit
+def _cached(values, scale, dtype: tl.constexpr, LIMIT: tl.constexpr):
+    """``values [heads, dimensions]`` as the cache holds them; NaN stays NaN."""
+    if LIMIT > 0:
+        values = values.to(tl.float32) / scale[:, None]
+        values = tl.where(values > LIMIT, LIMIT, tl.where(values < -LIMIT, -LIMIT, values))
+    return values.to(dtype)
+
+
+@triton.jit(do_not_specialize=["layer"], do_not_specialize_on_alignment=["slots", "kv_scales"])
 def kv_write_kernel(
     qkv,
     cache,
@@ -35,6 +45,7 @@ def kv_write_kernel(
     q_norm,
     k_norm,
     slots,
+    kv_scales,
     eps,
     layer,
     stride_token,
@@ -52,13 +63,16 @@ def kv_write_kernel(
     HALF_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr,
     HEAD_BLOCK: tl.constexpr,
+    LIMIT: tl.constexpr,
 ) -> None:
     """A program does ``HEAD_BLOCK`` of the heads (queries, keys, values) of one token.
 
     ``qkv [tokens, (HEADS + 2·KV_HEADS)·HEAD_DIM]`` in place; ``rope [tokens, 2·HALF]`` float32 or
-    None (HALF = 0); ``q_norm``, ``k_norm [HEAD_DIM]`` or None; ``slots [tokens]`` int64. The pairs
-    (i, i + HALF) of the rotation (Su et al. 2021) are two tiles of the same program and layout, so
-    no thread reads what another one writes; what is left of the head is a third.
+    None (HALF = 0); ``q_norm``, ``k_norm [HEAD_DIM]`` or None; ``slots [tokens]`` int64. A cache in
+    8 bits holds values / scale, no larger than LIMIT, its largest number (0: a cache in the
+    activations' dtype); ``kv_scales [layers, 2]`` float32, None: 1. The pairs (i, i + HALF) of the
+    rotation (Su et al. 2021) are two tiles of the same program and layout, so no thread reads what
+    another one writes; what is left of the head is a third.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEAD_BLOCK + tl.arange(0, HEAD_BLOCK)
@@ -97,6 +111,12 @@ def kv_write_kernel(
         factor = tl.where(is_key, tl.rsqrt(squares / HEAD_DIM + eps), factor)
 
     dtype = qkv.dtype.element_ty
+    cache_dtype = cache.dtype.element_ty
+    scale = tl.zeros([HEAD_BLOCK], dtype=tl.float32) + 1.0
+    if kv_scales is not None:
+        scale *= tl.where(
+            is_key, tl.load(kv_scales + 2 * layer), tl.load(kv_scales + 2 * layer + 1)
+        )
     if HALF > 0:
         first *= factor[:, None] * _weights(q_norm, k_norm, is_query, is_key, low, low_in)
         second *= factor[:, None] * _weights(q_norm, k_norm, is_query, is_key, low + HALF, low_in)
@@ -110,13 +130,16 @@ def kv_write_kernel(
         tl.store(source[:, None] + low[None, :], new_first, mask=in_place)
         tl.store(source[:, None] + (low + HALF)[None, :], new_second, mask=in_place)
         cached = pair & stored[:, None]
-        tl.store(target[:, None] + low[None, :], new_first, mask=cached)
-        tl.store(target[:, None] + (low + HALF)[None, :], new_second, mask=cached)
+        kept_first = _cached(new_first, scale, cache_dtype, LIMIT)
+        kept_second = _cached(new_second, scale, cache_dtype, LIMIT)
+        tl.store(target[:, None] + low[None, :], kept_first, mask=cached)
+        tl.store(target[:, None] + (low + HALF)[None, :], kept_second, mask=cached)
     if HEAD_DIM > 2 * HALF:
         rest *= factor[:, None] * _weights(q_norm, k_norm, is_query, is_key, tail, tail_in)
         new_rest = rest.to(dtype)
         tl.store(source[:, None] + tail[None, :], new_rest, mask=single & turns[:, None])
-        tl.store(target[:, None] + tail[None, :], new_rest, mask=single & stored[:, None])
+        kept_rest = _cached(new_rest, scale, cache_dtype, LIMIT)
+        tl.store(target[:, None] + tail[None, :], kept_rest, mask=single & stored[:, None])
 
 
 def kv_write(
@@ -145,6 +168,7 @@ def kv_write(
         "q_norm": q_norm,
         "k_norm": k_norm,
         "slots": inputs.slots,
+        "kv_scales": inputs.kv_scales if cache.dtype in FP8 else None,
         "eps": eps,
         "layer": layer,
         "stride_token": qkv.stride(0),
@@ -162,6 +186,7 @@ def kv_write(
         "HALF_BLOCK": triton.next_power_of_2(max(half, 1)),
         "REST_BLOCK": triton.next_power_of_2(max(head_dim - 2 * half, 1)),
         "HEAD_BLOCK": block,
+        "LIMIT": torch.finfo(cache.dtype).max if cache.dtype in FP8 else 0.0,
     }
     grid = (qkv.shape[0], triton.cdiv(all_heads, block))
     return Launch(kv_write_kernel, grid, arguments, 4), rows[:, :heads]
