@@ -40,6 +40,13 @@ class CompletionsWire:
         self._events: deque[Event] = deque()
         self._encode = msgspec.json.Encoder().encode
 
+    def open(self, count: int) -> None:
+        """Connect ``count`` times, so that no request waits for that. Errors: ``Unreachable``."""
+        while len(self._idle) < count:
+            exchange = self._connect()
+            exchange.idled = True
+            self._idle.append(exchange)
+
     def send(self, frame: protocol.ClientFrame) -> None:
         """Errors: ``Unreachable``."""
         assert isinstance(frame, protocol.Generate)
@@ -81,11 +88,15 @@ class CompletionsWire:
                 self._busy[name] = exchange
                 return
             self._drop(exchange)
-        exchange = _Exchange(self._server)
-        self._selector.register(exchange.socket, selectors.EVENT_READ, exchange)
+        exchange = self._connect()
         if not exchange.start(name, data):
             raise self._lost()
         self._busy[name] = exchange
+
+    def _connect(self) -> _Exchange:
+        exchange = _Exchange(self._server)
+        self._selector.register(exchange.socket, selectors.EVENT_READ, exchange)
+        return exchange
 
     def _read(self, exchange: _Exchange) -> None:
         try:
@@ -119,8 +130,7 @@ class CompletionsWire:
 
 
 class _Exchange:
-    """A connection, with one request at a time. ``stale``: it was used before, and the server may
-    have closed it before the request arrived, of which nothing was answered."""
+    """A connection, with one request at a time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -130,7 +140,7 @@ class _Exchange:
             raise server.unreachable(error) from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._http = h11.Connection(h11.CLIENT)
-        self._used = False
+        self.idled = False  # the server had a time to close it before the request
         self.name: str | None = None
         self.sent = b""
 
@@ -154,7 +164,8 @@ class _Exchange:
 
     @property
     def stale(self) -> bool:
-        return self._used and not self._status
+        """Whether the server may have closed the connection before it saw the request."""
+        return self.idled and not self._status
 
     def read(self) -> list[Event]:
         """What has come. Errors: ``h11.RemoteProtocolError`` and ``OSError`` for a connection that
@@ -182,7 +193,7 @@ class _Exchange:
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
-        self.name, self._used = None, True
+        self.name, self.idled = None, True
         return True
 
     def close(self) -> None:

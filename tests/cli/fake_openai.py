@@ -41,7 +41,8 @@ class FakeOpenAI:
     @contextmanager
     def serving(self) -> Iterator[FakeOpenAI]:
         handler = type("Handler", (_Handler,), {"fake": self})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        kind = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 128})
+        server = kind(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

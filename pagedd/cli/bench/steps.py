@@ -57,6 +57,7 @@ def drive_server(
         for trace in Driver(wire, warm_up, one_by_one, _hidden, status_every=None).run().traces:
             if trace.error is not None or trace.first is None:
                 raise PageddError(trace.error or f"{server.url} answers without any text")
+        wire.open(min(load.concurrency or 1, len(items)))
         return Driver(wire, items, load, progress, status_every=None).run()
 
 
