@@ -98,7 +98,8 @@ OPTIONS: tuple[Option, ...] = (
             "threads",
             whole(1, 4096, auto=True),
             None,
-            "CPU threads; auto: one for each core that this process may use",
+            "CPU threads; auto: at most one for each core that this process may use, "
+            "fewer while other programs are busy and that is faster",
             "engine",
         ),
         (

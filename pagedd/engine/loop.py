@@ -30,7 +30,9 @@ Clock = Callable[[], float]  # seconds, monotonic
 class Runner(Protocol):
     """Carries out a plan on a device."""
 
-    phases: dict[str, float]  # seconds of the last step: build, execute, sample
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds of the last step: build, execute, sample."""
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Compute the step and draw its tokens.
