@@ -56,6 +56,8 @@ def table(result: Mapping[str, Any]) -> list[str]:
         else f"{load['request_rate']:g} a second"
     )
     count = len(result["turns"])
+    width = max(12, *(len(name) + 2 for name in result["names"]))
+    heads = [*result["names"], "better by"]
     lines = [
         *(f"{name}: {subject(each)}" for name, each in zip(result["names"], first, strict=True)),
         f"{load['num_requests']} requests of {load['input_len']} {unit} in and "
@@ -63,11 +65,13 @@ def table(result: Mapping[str, Any]) -> list[str]:
         + ("the same on both sides" if same else "NOT the same on both sides"),
         f"{count} {'turn' if count == 1 else 'turns'} of each side; medians",
         "",
-        f"  {'':<28}" + "".join(f"{name:>12}" for name in result["names"]) + f"{'better by':>12}",
+        f"  {'':<28}" + "".join(f"{head:>{width}}" for head in heads),
     ]
     for row in result["rows"]:
-        cells = "".join(_cell(value, "12.1f") for value in row["medians"])
-        lines.append(f"  {row['measure']:<28}{cells}{_cell(row['ratio'], '11.2f', '×')}")
+        cells = [_cell(value, ".1f") for value in row["medians"]] + [
+            _cell(row["ratio"], ".2f", "×")
+        ]
+        lines.append(f"  {row['measure']:<28}" + "".join(f"{cell:>{width}}" for cell in cells))
     for side, name in enumerate(result["names"]):
         said = {remark for turn in result["turns"] for remark in remarks(turn[side])}
         lines += [f"  {name}: {remark}" for remark in sorted(said)]
@@ -89,6 +93,4 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _cell(value: float | None, form: str, unit: str = "") -> str:
-    if value is None:
-        return f"{'-':>12}"
-    return f"{value:{form}}{unit}"
+    return "-" if value is None else f"{value:{form}}{unit}"

@@ -96,6 +96,7 @@ def test_the_table_has_both_sides_and_their_ratio(
     names = [each.url.removeprefix("http://") for each in (server, other)]
     assert f"{names[0]}: fake at {server.url} (fakes)" in text
     assert "6 requests of 8 tokens in and 5 tokens out on average, 3 at a time; the same" in text
+    assert f"  {names[0]}  {names[1]}" in text
     row = next(line for line in text.splitlines() if "output tokens/s" in line)
     assert row.endswith("×")
     assert f"{names[1]}: 6 of 6 answers had another length than was asked for" in text

@@ -42,8 +42,8 @@ def measure(args: argparse.Namespace) -> int:
             found = [DaemonSide(stack.enter_context(_daemon(args, config)))]
         if other_url is not None:
             found.append(_server_side(other_url, None))
-            turns = _in_turns(found, load, args)
-            result = sides.compare(_names(found, (server_url, other_url)), turns)
+            names = _names(found, (server_url, other_url))
+            result = sides.compare(names, _in_turns(found, names, load, args))
             write_result(result, sides.table(result), args.json)
             return 1 if result["failed"] else 0
         result, items = _once(found[0], load, args)
@@ -161,7 +161,7 @@ def _once(
 
 
 def _in_turns(
-    found: Sequence[Side], load: Workload, args: argparse.Namespace
+    found: Sequence[Side], names: Sequence[str], load: Workload, args: argparse.Namespace
 ) -> list[list[dict[str, Any]]]:
     """A result of each side for each turn. Every turn has prompts of its own, so that none of them
     is in a prefix cache; within a turn both sides get the same."""
@@ -175,8 +175,8 @@ def _in_turns(
             its_load = replace(load, seed=load.seed + turn * SEED_STEP)
             items, warm_up = items_for(found, its_load, args.vocab_size)
             turns.append([])
-            for place, side in enumerate(found):
-                done, what = len(found) * turn + place, f"turn {turn + 1} of {count}, {side.name}"
+            for place, (side, name) in enumerate(zip(found, names, strict=True)):
+                done, what = len(found) * turn + place, f"turn {turn + 1} of {count}, {name}"
 
                 def show(fraction: float, _: str, done: int = done, what: str = what) -> None:
                     progress((done + fraction) / (count * len(found)), what)
