@@ -141,6 +141,13 @@ OPTIONS: tuple[Option, ...] = (
             "engine",
         ),
         (
+            "enforce-eager",
+            switch(),
+            False,
+            "launch every kernel of every step instead of replaying recorded steps",
+            "engine",
+        ),
+        (
             "swap-space",
             size(0, auto=True, bare="gib"),
             None,

@@ -19,11 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from pagedd.engine.link import EngineLink, LinkClosed
 from pagedd.engine.loop import Runner, serve
 from pagedd.engine.messages import EngineConfig, Fatal, Loading, Ready
+from pagedd.engine.overlap import QueuedRunner, serve_overlapped
 from pagedd.errors import PageddError
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -37,7 +39,7 @@ class Engine:
 
     ready: Ready
     scheduler: Scheduler
-    runner: Runner
+    runner: Runner | QueuedRunner[Any]
 
 
 Build = Callable[[EngineConfig, Progress], Engine]
@@ -61,7 +63,10 @@ def run_engine(link: EngineLink, build: Build) -> int:
         return _fatal(link, "while the model was loaded", error)
     link.send(engine.ready)
     try:
-        serve(link, engine.scheduler, engine.runner, time.monotonic)
+        if isinstance(engine.runner, QueuedRunner):
+            serve_overlapped(link, engine.scheduler, engine.runner, time.monotonic)
+        else:
+            serve(link, engine.scheduler, engine.runner, time.monotonic)
     except Exception as error:
         return _fatal(link, "in a step", error)
     return 0
@@ -72,6 +77,7 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     from pagedd.models.load import load_model
     from pagedd.models.resolve import resolve
     from pagedd.runtime.build import build_runner
+    from pagedd.runtime.build_queued import build_queued_runner
     from pagedd.runtime.sizes import decide_shape, free_device_bytes
     from pagedd.runtime.threads import govern
     from pagedd.text.prepare import prepare
@@ -80,7 +86,11 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     progress("tokenizer", 0.0)
     text_dir = prepare(files)
     loaded = load_model(config, progress, partial(decide_shape, config))
-    runner, shape = build_runner(config, loaded, progress)
+    runner: Runner | QueuedRunner[Any]
+    if loaded.device.type == "cuda":
+        runner, shape = build_queued_runner(config, loaded, progress)
+    else:
+        runner, shape = build_runner(config, loaded, progress)
     ready = Ready(
         model=files.name,
         text_dir=str(Path(text_dir)),

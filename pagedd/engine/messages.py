@@ -26,6 +26,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     num_pages: int | None = None
     kv_cache_memory: int | None = None
     gpu_memory_utilization: float = 0.9
+    enforce_eager: bool = False
     prefix_cache: bool = True
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None

@@ -12,7 +12,7 @@ them on the device. See ``core.scheduler`` for what follows from that.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
@@ -23,6 +23,7 @@ from pagedd.engine.messages import Step
 F = TypeVar("F")
 
 
+@runtime_checkable
 class QueuedRunner(Protocol[F]):
     """Adds plans to the queue of a device, and later reads what they have drawn."""
 

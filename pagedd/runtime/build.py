@@ -33,7 +33,10 @@ SWAP_RESERVE = GIB // 4
 def build_runner(
     config: EngineConfig, loaded: LoadedModel, progress: Callable[[str, float], None]
 ) -> tuple[Runner, EngineShape]:
-    """Size the cache, allocate it and run one worst-case step. Raises: see ``decide_shape``."""
+    """Size the cache, allocate it and run one worst-case step. Raises: see ``decide_shape``.
+
+    The runner that waits for each step; for a GPU, ``build_queued`` has the one that does not.
+    """
     share_cores(loaded.backend, config.threads)
     shape = decide_shape(config, loaded.spec, loaded.device, loaded.refused)
     progress("pages", 0.0)

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from pagedd.core.plan import Join, Sampled, TokenLogprobs, TopLogprob
-from pagedd.runtime.filters import apply_penalties, threshold
+from pagedd.runtime.filters import threshold
 from pagedd.runtime.random import uniform
 from pagedd.runtime.sampling_rows import SamplingRows
+from pagedd.runtime.shaping import shaped_logits
 
 
 @runtime_checkable
@@ -77,7 +78,7 @@ class Sampler:
         where = np.array(slots, dtype=np.int64)
         wanted = self.rows.num_logprobs[where]
         raw = logits if (wanted >= 0).any() else None
-        shaped = self._shape(logits, where, num_tokens)
+        shaped = shaped_logits(self.rows, logits, where, num_tokens)
         tokens = self._draw(shaped, where, num_tokens).tolist()
         for slot, token in zip(slots, tokens, strict=True):
             if token >= 0 and self.rows.penalised[slot] and self.rows.counts is not None:
@@ -86,41 +87,6 @@ class Sampler:
             return [Sampled(slot, token) for slot, token in zip(slots, tokens, strict=True)]
         entries = _logprobs(raw, tokens, wanted.tolist())
         return [Sampled(s, t, e) for s, t, e in zip(slots, tokens, entries, strict=True)]
-
-    def _shape(
-        self, logits: Tensor, where: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
-    ) -> Tensor:
-        """Bias, forbidden ends and penalties; the given tensor is left as it is."""
-        rows = self.rows
-        biased = [i for i, slot in enumerate(where.tolist()) if slot in rows.bias]
-        early = [
-            i
-            for i, slot in enumerate(where.tolist())
-            if slot in rows.ends and num_tokens[i] < rows.min_len[slot]
-        ]
-        penal = np.flatnonzero(rows.penalised[where])
-        if not (biased or early or penal.size):
-            return logits
-        shaped = logits.clone()
-        for i in biased:
-            ids, values = rows.bias[int(where[i])]
-            shaped[i].index_add_(0, ids.to(shaped.device), values.to(shaped.device))
-        for i in early:
-            shaped[i, rows.ends[int(where[i])].to(shaped.device)] = -torch.inf
-        if penal.size and rows.counts is not None and rows.prompt_mask is not None:
-            index = torch.from_numpy(penal)
-            slots = torch.from_numpy(where[penal])
-            device = shaped.device
-            shaped[index.to(device)] = apply_penalties(
-                shaped[index.to(device)],
-                rows.counts[slots].to(device),
-                rows.prompt_mask[slots].to(device),
-                *(
-                    torch.from_numpy(values[where[penal]]).to(device)
-                    for values in (rows.presence, rows.frequency, rows.repetition)
-                ),
-            )
-        return shaped
 
     def _draw(
         self, logits: Tensor, where: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]

@@ -12,21 +12,29 @@ from pagedd.runtime.random import stream_key
 # At or below this temperature a draw could only ever give the arg-max: treat it as greedy, since
 # dividing by it would overflow float32.
 GREEDY_TEMPERATURE = 1e-5
+CPU = torch.device("cpu")
 
 
 class SamplingRows:
     """Arrays [max_num_seqs], written when a sequence joins and read by vector operations.
 
     Token counts for the penalties ([max_num_seqs, vocab]) are made when the first request asks for
-    one: 200 kB a slot for a vocabulary of 50 k.
+    one: 200 kB a slot for a vocabulary of 50 k. Tensors are on ``device``, arrays on the host.
     """
 
     def __init__(
-        self, *, max_num_seqs: int, vocab_size: int, eos_ids: frozenset[int], seed: int
+        self,
+        *,
+        max_num_seqs: int,
+        vocab_size: int,
+        eos_ids: frozenset[int],
+        seed: int,
+        device: torch.device = CPU,
     ) -> None:
         self.vocab_size = vocab_size
         self._eos_ids = eos_ids
         self._seed = seed
+        self.device = device
         self.greedy = np.ones(max_num_seqs, dtype=bool)
         self.temperature = np.ones(max_num_seqs, dtype=np.float32)
         self.top_p = np.ones(max_num_seqs, dtype=np.float32)
@@ -77,21 +85,21 @@ class SamplingRows:
         if params.logit_bias:
             ids = torch.tensor(list(params.logit_bias), dtype=torch.int64)
             values = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32)
-            self.bias[slot] = (ids, values)
+            self.bias[slot] = (ids.to(self.device), values.to(self.device))
         self.ends.pop(slot, None)
         self.min_len[slot] = join.num_prompt + params.min_tokens
         ends = set(params.stop_token_ids)
         if not params.ignore_eos:
             ends |= self._eos_ids
         if params.min_tokens and ends:
-            self.ends[slot] = torch.tensor(sorted(ends), dtype=torch.int64)
+            self.ends[slot] = torch.tensor(sorted(ends), dtype=torch.int64).to(self.device)
 
     def _join_counts(self, join: Join) -> None:
         if self.counts is None or self.prompt_mask is None:
             shape = (len(self.greedy), self.vocab_size)
-            self.counts = torch.zeros(shape, dtype=torch.int32)
-            self.prompt_mask = torch.zeros(shape, dtype=torch.bool)
-        tokens = torch.tensor(join.tokens, dtype=torch.int64)
+            self.counts = torch.zeros(shape, dtype=torch.int32, device=self.device)
+            self.prompt_mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        tokens = torch.tensor(join.tokens, dtype=torch.int64).to(self.device)
         prompt, generated = tokens[: join.num_prompt], tokens[join.num_prompt :]
         self.prompt_mask[join.slot].zero_()[prompt] = True
         self.counts[join.slot] = torch.bincount(generated, minlength=self.vocab_size)

@@ -10,6 +10,7 @@ import torch
 from pagedd.engine.messages import EngineConfig
 from pagedd.errors import UsageError
 from pagedd.models.spec import ModelSpec
+from pagedd.runtime.footprint import Footprint
 from pagedd.runtime.swap import STEP_BYTES
 
 GIB = 1024**3
@@ -48,6 +49,7 @@ def decide_shape(
     spec: ModelSpec,
     device: torch.device,
     refused: tuple[tuple[str, str], ...] = (),
+    footprint: Footprint | None = None,
 ) -> EngineShape:
     """Sizes for a model of ``spec``, whose dtype is that of the activations.
 
@@ -60,7 +62,7 @@ def decide_shape(
     wanted = _wanted_model_len(config, spec)
     size = spec.kv_bytes_per_token() * page_size
     pages_per_seq = -(-wanted // page_size)
-    num_pages = _num_pages(config, device, size)
+    num_pages = _num_pages(config, device, size, footprint)
     if num_pages < 1:
         raise UsageError(f"there is no memory for one page of {size:,} bytes")
     if config.num_pages is None:  # more could never be used
@@ -69,6 +71,9 @@ def decide_shape(
     if max_model_len < 2:
         raise UsageError("the cache has room for 1 token: a prompt and its answer need 2")
     num_host_pages = _host_pages(config, device, num_pages, size)
+    notes = _notes(num_pages, page_size, size, max_model_len, wanted)
+    if footprint is not None:
+        notes = (footprint.note(config.gpu_memory_utilization, num_pages * size), *notes)
     return EngineShape(
         num_pages=num_pages,
         num_host_pages=num_host_pages,
@@ -81,7 +86,7 @@ def decide_shape(
         device=str(device),
         dtype=str(spec.dtype).removeprefix("torch."),
         notes=(
-            *_notes(num_pages, page_size, size, max_model_len, wanted),
+            *notes,
             f"swap space: {num_host_pages:,} pages, {num_host_pages * size / GIB:.2f} GiB",
             *(f"backend {name} is not used: {reason}" for name, reason in refused),
         ),
@@ -104,9 +109,14 @@ def _wanted_model_len(config: EngineConfig, spec: ModelSpec) -> int:
     return config.max_model_len
 
 
-def _num_pages(config: EngineConfig, device: torch.device, size: int) -> int:
+def _num_pages(
+    config: EngineConfig, device: torch.device, size: int, footprint: Footprint | None
+) -> int:
     """What was asked for, if there is room for it, or else a share of what is free."""
-    if device.type == "cuda":
+    if footprint is not None:
+        share: float = footprint.left(config.gpu_memory_utilization)
+        free = footprint.left(1.0)
+    elif device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         share = total * config.gpu_memory_utilization - (total - free)
     else:

@@ -14,6 +14,7 @@ from pagedd.core.plan import Join
 from pagedd.core.request import SamplingParams
 from pagedd.runtime.sampler import Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
+from pagedd.runtime.shaping import shaped_logits
 
 VOCAB = 3000  # more than the shortlist, so that both of its branches run
 EOS = 7
@@ -193,7 +194,7 @@ def test_penalties_follow_their_formulas() -> None:
     )
     sampler = make_sampler(vocab=8)
     sampler.join(entry)
-    shaped = sampler._shape(logits[None], np.array([0]), np.array([5]))[0]
+    shaped = shaped_logits(sampler.rows, logits[None], np.array([0]), np.array([5]))[0]
     # 0, 1 in the prompt; 3 twice and 2 once in the output
     expected = [1.0, -2.0, 0.25 - 0.25 - 0.5, 1.5 - 0.5 - 0.5, 1.0, 0.0, 0.0, 0.0]
     assert torch.allclose(shaped, torch.tensor(expected))

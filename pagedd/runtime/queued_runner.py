@@ -1,0 +1,163 @@
+"""The runner for a device that works through a queue: the host adds steps to it and reads their
+tokens when the next step has been added. See ``engine.overlap``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pagedd.core.plan import Chunk, NoMemory, StepPlan, StepResult
+from pagedd.runtime.device_step import DeviceStep, Graphs, StepOutputs
+from pagedd.runtime.host_cache import HostCache
+from pagedd.runtime.marks import Mark, mark
+from pagedd.runtime.queued_batch import Drawing, QueuedBatch, StepInputs
+from pagedd.runtime.reading import Reading
+from pagedd.runtime.sampling_rows import SamplingRows
+from pagedd.runtime.shaping import is_shaped, shaped_logits
+from pagedd.runtime.swap import Swap
+
+TURNS = 2  # steps that were launched and not collected, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A step in the queue."""
+
+    drawing: Drawing
+    reading: Reading
+    began: Mark
+    ended: Mark
+    build: float  # seconds of the host
+
+
+class QueuedRunner:
+    """Owns the KV cache, the batch and the sampling parameters of one model on ``device``.
+
+    ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype.
+    """
+
+    def __init__(
+        self,
+        step: DeviceStep,
+        graphs: Graphs,
+        cache: Tensor,
+        host_cache: HostCache,
+        swap: Swap,
+        batch: QueuedBatch,
+        rows: SamplingRows,
+    ) -> None:
+        self.step = step
+        self.graphs = graphs
+        self.cache = cache
+        self.device = cache.device
+        self.host_cache = host_cache
+        self.swap = swap
+        self.batch = batch
+        self.rows = rows
+        self._tokens = [
+            torch.zeros(batch.nobody, dtype=torch.int64, pin_memory=cache.is_cuda)
+            for _ in range(TURNS)
+        ]
+        self._turn = 0
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> Flight:
+        """See ``overlap.QueuedRunner.launch``."""
+        began = perf_counter()
+        self._rearrange(plan)
+        self.host_cache.use(plan.swap_out)
+        self.swap.move(plan, self.batch.host)
+        drawing = self.batch.drawing(plan.chunks)
+        start = mark(self.device)
+        try:
+            built, reading = self._compute(plan.chunks, drawing)
+        except torch.OutOfMemoryError as error:
+            self._recover()
+            raise NoMemory(str(error)) from error
+        self.batch.draw(drawing)
+        return Flight(drawing, reading, start, mark(self.device), built - began)
+
+    def collect(self, flight: Flight) -> tuple[StepResult, dict[str, float]]:
+        """See ``overlap.QueuedRunner.collect``."""
+        flight.ended.wait()
+        read = perf_counter()
+        sampled = flight.reading.sampled(flight.drawing.slots.tolist())
+        copied = self.swap.take_copied()
+        phases = {
+            "build": flight.build,
+            "execute": flight.ended.since(flight.began),
+            "sample": perf_counter() - read,
+        }
+        if copied.pages:
+            phases["swap"] = copied.seconds
+        return StepResult(sampled, copied.pages), phases
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Launch and collect."""
+        return self.collect(self.launch(plan))[0]
+
+    def _compute(self, chunks: tuple[Chunk, ...], drawing: Drawing) -> tuple[float, Reading]:
+        """Send, compute and draw; when it was built, and how to read what was drawn."""
+        size = self._bucket(chunks)
+        layout = self.batch.send(chunks, drawing, self.rows, size)
+        built = perf_counter()
+        if size is None:
+            inputs = self.batch.inputs(layout, chunks)
+            logits, tokens = self.step(inputs)
+        else:
+            inputs, (logits, tokens) = self.graphs.replay(size)
+        tokens = self._reshape(StepOutputs(logits, tokens), inputs, drawing, size is not None)
+        self._turn = (self._turn + 1) % TURNS
+        order = drawing.rows if size is not None else np.arange(len(drawing.rows))
+        wanted = self.rows.num_logprobs[drawing.slots]
+        return built, Reading.of(tokens, logits, order, wanted, self._tokens[self._turn])
+
+    def _bucket(self, chunks: tuple[Chunk, ...]) -> int | None:
+        """The recorded step that does for ``chunks``: each one token, drawn from at most once."""
+        if chunks[-1].length > 1 or any(len(chunk.samples) > 1 for chunk in chunks):
+            return None
+        return self.graphs.bucket(len(chunks))
+
+    def _reshape(
+        self, outputs: StepOutputs, inputs: StepInputs, drawing: Drawing, padded: bool
+    ) -> Tensor:
+        """Draw again where requests change their logits, and count what was drawn for them."""
+        slots, rows = drawing.slots, self.rows
+        if not is_shaped(rows, slots, drawing.num_tokens):
+            return outputs.tokens
+        where, num_tokens = slots, drawing.num_tokens
+        if padded:  # nobody's rows are drawn from as somebody's, and what that gives is not kept
+            where = np.full(len(outputs.logits), slots[0])
+            where[drawing.rows] = slots
+            num_tokens = np.full(len(outputs.logits), 1 << 40)
+            num_tokens[drawing.rows] = drawing.num_tokens
+        shaped = shaped_logits(rows, outputs.logits, where, num_tokens)
+        tokens = self.step.draw(shaped, inputs)
+        penalised = np.flatnonzero(rows.penalised[slots])
+        if penalised.size and rows.counts is not None:
+            places = torch.from_numpy(slots[penalised]).to(self.device)
+            at = drawing.rows[penalised] if padded else penalised
+            drawn = tokens[torch.from_numpy(at).to(self.device)].clamp(min=0)
+            one = torch.ones_like(drawn, dtype=rows.counts.dtype)
+            rows.counts.index_put_((places, drawn), one, accumulate=True)
+        return tokens
+
+    def _rearrange(self, plan: StepPlan) -> None:
+        for slot in plan.leave:
+            self.rows.leave(slot)
+        for join in plan.join:
+            self.batch.join(join)
+            self.rows.join(join)
+        for grow in plan.grow:
+            self.batch.grow(grow)
+
+    def _recover(self) -> None:
+        """What was in the queue ends, and memory that is in pieces becomes whole."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            torch.cuda.empty_cache()
