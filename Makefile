@@ -1,13 +1,15 @@
 # make demo    everything from nothing: venv, model, daemon, one streamed answer, status, stop
 # make test    the suite            make check   linters, types, import contracts, manuals
-# make slow    the long tests       make gpu     the tests that need a CUDA device
+# make slow    the long tests
+# make gpu-check           tests and measurements on a CUDA device; DRY=1: on the CPU, to try it.
+#                          VENV= PYTHON=python3 takes a Python that has torch for CUDA already.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Several versions of torch fit; the pinned one is the small CPU build where no GPU is meant.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check slow gpu clean
+.PHONY: demo test check slow gpu-check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -35,8 +37,8 @@ test: $(VENV)/ready
 slow: $(VENV)/ready
 	$(BIN)/python -m pytest -m slow
 
-gpu: $(VENV)/ready
-	$(BIN)/python -m pytest -m gpu
+gpu-check: $(if $(strip $(VENV)),$(VENV)/ready)
+	PYTHONPATH=$(CURDIR):$(CURDIR)/kernels $(if $(strip $(VENV)),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(if $(DRY),--dry)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

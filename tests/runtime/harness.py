@@ -15,6 +15,7 @@ from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel, load_model
 from pagedd.runtime.build import build_runner
+from pagedd.runtime.build_queued import build_queued_runner
 from pagedd.runtime.deferred_swap import DeferredSwap
 from tests.runtime.tally import Tally
 
@@ -61,7 +62,9 @@ class Bench:
         self.config = EngineConfig(model=str(name), prefix_cache=prefix_cache, **config)
         quiet = lambda phase, fraction: None  # noqa: E731
         self.loaded = load_model(self.config, quiet) if isinstance(model, Path) else model
-        self.runner, self.shape = build_runner(self.config, self.loaded, quiet)
+        on_gpu = self.loaded.device.type == "cuda"
+        build: Any = build_queued_runner if on_gpu else build_runner
+        self.runner, self.shape = build(self.config, self.loaded, quiet)
         if lazy:
             runner = self.runner
             runner.swap = DeferredSwap(

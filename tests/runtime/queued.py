@@ -10,7 +10,7 @@ from pagedd.core.events import StepEvents
 from pagedd.core.plan import NoMemory, StepPlan
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.build_queued import queued_runner
-from pagedd.runtime.device_step import Recording, StepOutputs, buckets
+from pagedd.runtime.device_step import CudaRecorder, Record, Recording, StepOutputs, buckets
 from pagedd.runtime.queued_runner import Flight
 from tests.runtime.harness import TOKEN_SECONDS, Bench
 
@@ -40,7 +40,9 @@ class QueuedBench(Bench):
 
     def __init__(self, model: LoadedModel, *, captured: bool, **config: Any) -> None:
         super().__init__(model, **config)
-        own = record if captured else None
+        own: Record | None = None
+        if captured:
+            own = CudaRecorder(model.device) if model.device.type == "cuda" else record
         self.runner = queued_runner(self.config, model, self.shape, own)
         if captured:
             self.runner.graphs.capture(buckets(self.shape.max_num_seqs), lambda fraction: None)
