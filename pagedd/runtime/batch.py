@@ -43,10 +43,8 @@ class Batch:
         max_tokens: int,
         max_model_len: int,
         page_size: int,
-        device: torch.device,
     ) -> None:
         self.page_size = page_size
-        self.device = device
         max_pages = -(-max_model_len // page_size)
         # calloc'ed: rows that no sequence reaches cost no memory
         self.tokens = np.zeros((max_num_seqs, max_model_len + 1), dtype=np.int32)
@@ -105,20 +103,17 @@ class Batch:
         width = -(-max_seq_len // self.page_size)
         self._np_table[: num_seqs * width].reshape(num_seqs, width)[:] = self.pages[slots, :width]
         longer = np.flatnonzero(lengths > 1)
-        place = self._place
         paged = PagedInputs(
-            positions=place(self._positions[:num_tokens]),
-            slots=place(self._slots[:num_tokens]),
-            cu_seqlens=place(self._cu_seqlens[: num_seqs + 1]),
-            seq_lens=place(self._seq_lens[:num_seqs]),
-            page_table=place(self._table[: num_seqs * width].view(num_seqs, width)),
+            positions=self._positions[:num_tokens],
+            slots=self._slots[:num_tokens],
+            cu_seqlens=self._cu_seqlens[: num_seqs + 1],
+            seq_lens=self._seq_lens[:num_seqs],
+            page_table=self._table[: num_seqs * width].view(num_seqs, width),
             num_decode=int(longer[0]) if longer.size else num_seqs,
             max_query_len=int(lengths.max()),
             max_seq_len=max_seq_len,
         )
-        return ModelInputs(
-            place(self._token_ids[:num_tokens]), place(self._prompt_lens[:num_seqs]), paged
-        )
+        return ModelInputs(self._token_ids[:num_tokens], self._prompt_lens[:num_seqs], paged)
 
     def _pages_of(self, spans: Iterable[tuple[int, int, int]]) -> set[int]:
         """The pages of the positions begin ≤ p < end, for each (slot, begin, end)."""
@@ -127,9 +122,6 @@ class Batch:
             last = -(-end // self.page_size)
             pages.update(self.pages[slot, begin // self.page_size : last].tolist())
         return pages
-
-    def _place(self, tensor: Tensor) -> Tensor:
-        return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
     def _rows(
         self,

@@ -51,7 +51,6 @@ class FakeRunner:
             max_tokens=CHUNK,
             max_model_len=max_model_len,
             page_size=page_size,
-            device=torch.device("cpu"),
         )
         rows = SamplingRows(
             max_num_seqs=max_num_seqs, vocab_size=VOCAB_SIZE, eos_ids=frozenset(), seed=0

@@ -1,19 +1,15 @@
-"""From a loaded model to a runner: its memory, its batch, and a first step."""
+"""From a loaded model to a runner for the CPU: its memory, its batch, and a first step."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from pagedd.core.plan import Chunk, Join, StepPlan
 from pagedd.core.request import SamplingParams
 from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch
-from pagedd.runtime.cuda_streams import CudaStreams, page_copier
 from pagedd.runtime.deferred_swap import DeferredSwap
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.host_memory import map_zeros
@@ -21,10 +17,7 @@ from pagedd.runtime.runner import Runner
 from pagedd.runtime.sampler import Draws, Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
 from pagedd.runtime.sizes import GIB, EngineShape, decide_shape
-from pagedd.runtime.stream_swap import StreamSwap
-from pagedd.runtime.swap import Swap
 from pagedd.runtime.threads import share_cores
-from pagedd_kernels.backend import Backend
 
 # Swap space on the CPU that is ready before it is used: for the longest sequence, but no more than
 SWAP_RESERVE = GIB // 4
@@ -35,7 +28,7 @@ def build_runner(
 ) -> tuple[Runner, EngineShape]:
     """Size the cache, allocate it and run one worst-case step. Raises: see ``decide_shape``.
 
-    The runner that waits for each step; for a GPU, ``build_queued`` has the one that does not.
+    The runner for the CPU, which waits for each step; ``build_queued`` has that for a GPU.
     """
     share_cores(loaded.backend, config.threads)
     shape = decide_shape(config, loaded.spec, loaded.device, loaded.refused)
@@ -48,12 +41,9 @@ def build_runner(
 
 
 def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Runner:
-    spec, device = loaded.spec, loaded.device
+    spec = loaded.spec
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
-    if device.type == "cpu":
-        cache = map_zeros(dims, spec.dtype)
-    else:
-        cache = torch.zeros(dims, dtype=spec.dtype, device=device)
+    cache = map_zeros(dims, spec.dtype)
     longest = -(-shape.max_model_len // shape.page_size)
     reserve = min(longest, SWAP_RESERVE // shape.page_bytes)
     host_cache = HostCache(cache, shape.num_host_pages, reserve)
@@ -62,7 +52,6 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
         max_tokens=shape.max_num_batched_tokens,
         max_model_len=shape.max_model_len,
         page_size=shape.page_size,
-        device=device,
     )
     rows = SamplingRows(
         max_num_seqs=shape.max_num_seqs,
@@ -72,14 +61,8 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
     )
     backend = loaded.backend
     draws: Draws = backend if isinstance(backend, Draws) else TorchDraws()
-    swap = _swap(loaded.backend, cache, host_cache.pages)
+    swap = DeferredSwap(cache, host_cache.pages, backend)
     return Runner(loaded, cache, host_cache, swap, batch, Sampler(rows, draws))
-
-
-def _swap(backend: Backend, cache: Tensor, host: Tensor) -> Swap:
-    if not cache.is_cuda:
-        return DeferredSwap(cache, host, backend)
-    return StreamSwap(CudaStreams(cache, host), page_copier(backend.page_copy, cache))
 
 
 def _warm_up(runner: Runner, shape: EngineShape) -> None:

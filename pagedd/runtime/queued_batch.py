@@ -95,7 +95,6 @@ class QueuedBatch:
             max_tokens=1,
             max_model_len=max_model_len,
             page_size=page_size,
-            device=torch.device("cpu"),
         )
         self.nobody = max_num_seqs
         self.max_pages = self.host.pages.shape[1]

@@ -13,7 +13,17 @@ from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from pagedd.engine.loop import serve
-from pagedd.engine.messages import CancelRequest, Command, Reprioritize, Shutdown, Step, Submit
+from pagedd.engine.main import Engine, run_engine
+from pagedd.engine.messages import (
+    CancelRequest,
+    Command,
+    EngineConfig,
+    Ready,
+    Reprioritize,
+    Shutdown,
+    Step,
+    Submit,
+)
 from pagedd.engine.overlap import serve_overlapped
 from tests.core.symbolic import EOS, SymbolicRunner
 from tests.engine.test_loop import Script, ScriptedLink
@@ -141,6 +151,36 @@ def test_shutdown_collects_what_is_under_way() -> None:
     run([[submit(1)], [], [Shutdown()]], device)
     assert sum(each.startswith("launch") for each in device.order) == 2
     assert device.order[-1] == "collect 1"
+
+
+class ConfiguredLink(ScriptedLink):
+    """One that brings a configuration."""
+
+    def config(self) -> EngineConfig:
+        return EngineConfig(model="none")
+
+
+def test_an_engine_whose_runner_launches_runs_one_step_ahead() -> None:
+    device = Device(limits())
+    ready = Ready(
+        model="none",
+        text_dir="",
+        device="fake",
+        dtype="float32",
+        vocab_size=11,
+        max_model_len=30,
+        page_size=4,
+        num_pages=9,
+        num_host_pages=4,
+        max_num_seqs=4,
+        max_num_batched_tokens=8,
+        eos_ids=(0,),
+        notes=(),
+    )
+    link = ConfiguredLink([[submit(1, max_tokens=2, ignore_eos=True)], [], [], []])
+    engine = Engine(ready, scheduler(device.config), device)  # type: ignore[arg-type]
+    assert run_engine(link, lambda config, progress: engine) == 0
+    assert device.order == ["launch 0", "launch 1", "collect 0", "collect 1"]
 
 
 COMMANDS = st.one_of(

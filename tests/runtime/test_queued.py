@@ -11,6 +11,7 @@ import torch
 from pagedd.core.request import SamplingParams
 from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel, load_model
+from pagedd.runtime.device_step import buckets
 from pagedd.runtime.queued_batch import MOST_CHANGES, QueuedBatch
 from tests.runtime import queued
 from tests.runtime.harness import Asked, Bench, Outcome
@@ -104,6 +105,13 @@ def test_steps_without_memory_are_tried_again_smaller(
     assert told(bench.run(asked())) == expected
     assert failed
     assert {each.lack for each in bench.preempted} == {"memory"}
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(1, [1]), (2, [1, 2]), (8, [1, 2, 4, 8]), (13, [1, 2, 4, 8, 13])]
+)
+def test_buckets(most: int, expected: list[int]) -> None:
+    assert buckets(most) == expected
 
 
 def test_more_changes_of_tables_than_a_step_takes_along() -> None:
