@@ -90,7 +90,8 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     if loaded.device.type == "cuda":
         runner, shape = build_queued_runner(config, loaded, progress)
     else:
-        runner, shape = build_runner(config, loaded, progress)
+        on_cpu, shape = build_runner(config, loaded, progress)
+        runner = govern(on_cpu, loaded.backend, config.threads)
     ready = Ready(
         model=files.name,
         text_dir=str(Path(text_dir)),
@@ -111,7 +112,7 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     )
     free = loaded.spec.rope.longest_free_prompt
     scheduler = build_scheduler(config, ready, free, shape.page_bytes, shape.swap_in_pages)
-    return Engine(ready, scheduler, govern(runner, loaded.backend, config.threads))
+    return Engine(ready, scheduler, runner)
 
 
 def build_scheduler(
