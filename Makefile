@@ -1,5 +1,5 @@
 # make demo    everything from nothing: venv, model, daemon, one streamed answer, status, stop
-# make test    the suite            make check   linters, types, import contracts, manuals
+# make test    the suite            make check   linters, types, import contracts, GPU kernels, manuals
 # make slow    the long tests
 # make gpu-check           tests and measurements on a CUDA device; DRY=1: on the CPU, to try it.
 #                          VENV= PYTHON=python3 takes a Python that has torch for CUDA already.
@@ -45,6 +45,8 @@ check: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@if $(BIN)/python -c 'import triton' 2>/dev/null; then $(BIN)/python -m pagedd_kernels.aot --quiet; \
+	  else echo 'Triton is not installed: the GPU kernels are not compiled'; fi
 	@if command -v mandoc >/dev/null; then mandoc -T lint -W warning man/*.[157]; \
 	  else echo 'mandoc is not installed: the manuals are not linted'; fi
 

@@ -65,6 +65,7 @@ def _usages(chosen: list[int], jobs: int) -> Iterator[tuple[Case, Usage]]:
         for index in chosen:
             yield every[index], found[index] or _compile(index)
         return
+    print(f"compiling {len(missing)} variants", file=sys.stderr)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
         compiled = {index: pool.submit(_compile, index) for index in missing}

@@ -83,11 +83,11 @@ def measure(launch: Launch, architecture: int) -> Usage:
     """Compile a launch for sm_``architecture`` and read what it takes."""
     target = GPUTarget("cuda", architecture, 32)
     compiled = triton.compile(_source(launch), target=target, options=launch.options)
-    usage, code = _inspect(compiled.asm["cubin"])
+    code = _inspect(compiled.asm["cubin"])
     return Usage(
-        registers=_field("REG", usage),
+        registers=_field("REG", code),
         shared=compiled.metadata.shared,
-        stack=_field("STACK", usage),
+        stack=_field("STACK", code),
         spills=len(re.findall(rf"\b(?:{SPILL})\b", code)),
         instructions=kinds(code, INSTRUCTIONS),
     )
@@ -102,19 +102,15 @@ def _source(launch: Launch) -> ASTSource:
     return ASTSource(launch.kernel, *launch.specialisation())
 
 
-def _inspect(cubin: bytes) -> tuple[str, str]:
+def _inspect(cubin: bytes) -> str:
     """Resource usage and machine code of a kernel, as cuobjdump prints them."""
-    tools = Path(triton.backends.nvidia.__file__).parent / "bin"
+    tool = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage, code = (
-            subprocess.run(
-                [tools / "cuobjdump", option, file.name], capture_output=True, text=True, check=True
-            ).stdout
-            for option in ("-res-usage", "-sass")
-        )
-    return usage, code
+        return subprocess.run(
+            [tool, "-res-usage", "-sass", file.name], capture_output=True, text=True, check=True
+        ).stdout
 
 
 def _field(name: str, usage: str) -> int:
