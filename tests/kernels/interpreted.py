@@ -15,24 +15,29 @@ from tests.kernels.batches import LAYER, Shape, make_batch
 REFERENCE = TorchBackend()
 
 
-@pytest.mark.parametrize("splits", [2, 8, 32])
+@pytest.mark.parametrize("splits", [2, 8, pytest.param(32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("window", [0, 70])
 def test_splits_of_the_keys_merge_to_the_whole(splits: int, window: int) -> None:
     # lengths below `splits` tiles of keys leave some splits empty
-    batch = make_batch(Shape(group=3, head_dim=24), ((1, 1), (1, 64), (1, 65), (1, 300), (3, 5)))
+    shape = Shape(group=3, kv_heads=1, head_dim=24, page_size=48)
+    batch = make_batch(shape, ((1, 1), (1, 65), (1, 300), (3, 5)))
     arguments = (batch.queries(), batch.cache, LAYER, batch.inputs)
+    lse = torch.empty(batch.qkv.shape[0], shape.heads)
     launches, out = paged_attention(
-        *arguments, scale=0.2, window=window, architecture=80, splits=splits
+        *arguments, scale=0.2, window=window, architecture=80, splits=splits, lse=lse
     )
     for launch in launches:
         launch.run()
-    expected = REFERENCE.paged_attention(*arguments, scale=0.2, window=window)
+    whole = torch.empty_like(lse)
+    expected = REFERENCE.paged_attention(*arguments, scale=0.2, window=window, lse=whole)
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lse, whole, rtol=1e-5, atol=1e-5)
 
 
 def test_a_split_padding_sequence_is_zero() -> None:
-    batch = make_batch(Shape(), ((1, 9), (1, 5)))
+    batch = make_batch(Shape(kv_heads=1), ((1, 9), (1, 5)))
     batch.inputs.seq_lens[1] = 0
+    lse = torch.zeros(2, batch.shape.heads)
     launches, out = paged_attention(
         batch.queries(),
         batch.cache,
@@ -42,11 +47,14 @@ def test_a_split_padding_sequence_is_zero() -> None:
         window=0,
         architecture=90,
         splits=4,
+        lse=lse,
     )
     for launch in launches:
         launch.run()
     assert out[0].isfinite().all()
     assert out[1].eq(0).all()
+    assert lse[0].isfinite().all()
+    assert lse[1].eq(-torch.inf).all()
 
 
 @pytest.mark.parametrize("group", [5, 6, 20])

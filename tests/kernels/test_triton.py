@@ -10,11 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
+if find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+
+from pagedd_kernels.triton_ import backend
 from pagedd_kernels.triton_.tuning import TABLE, Tile, attention_tile, decode_splits
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+CUDA = torch.device("cuda")
 
 
 def python(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:
@@ -36,7 +41,14 @@ def interpret(marks: str, chosen: str, at_least: int) -> None:
     """Run the contracts and what is Triton's alone in the interpreter; all must pass."""
     names = ("test_backends.py", "test_graph_backends.py", "interpreted.py")
     files = [str(HERE / name) for name in names]
-    options = ["-p", "no:cacheprovider", "-m", marks, "-k", f"(triton or interpreted) and {chosen}"]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        marks,
+        "-k",
+        f"(triton or interpreted) and ({chosen})",
+    ]
     run = python("-m", "pytest", *options, *files, interpret=True)
     assert run.returncode == 0, run.stdout[-8000:]
     passed = re.search(r"(\d+) passed", run.stdout)
@@ -45,18 +57,19 @@ def interpret(marks: str, chosen: str, at_least: int) -> None:
     assert "skipped" not in run.stdout
 
 
-# The interpreter takes milliseconds for each operation of a kernel: bfloat16 and float16, and the
-# kv_write of all shapes, run with one shape each unless slow tests are asked for.
-QUICK = "not ((mixed_batch or test_kv_write) and float16 and not g7) and not (mixed_batch and g1)"
+# The interpreter takes a fraction of a millisecond for each operation of a program: with bfloat16
+# and float16, what takes many programs runs for one shape unless slow tests are asked for.
+MANY = "mixed_batch or test_kv_write or borders or tiles or others"
+QUICK = f"not (({MANY}) and float16 and not g7) and not (mixed_batch and g1)"
 
 
 def test_the_kernels_agree_with_the_reference_in_the_interpreter() -> None:
-    interpret("not gpu and not slow", f"({QUICK})", 120)
+    interpret("not gpu and not slow", QUICK, 100)
 
 
 @pytest.mark.slow
 def test_the_kernels_agree_with_the_reference_on_the_whole_grid() -> None:
-    interpret("not gpu", "not nothing", 220)
+    interpret("not gpu", "not nothing", 200)
 
 
 def test_the_ahead_of_time_check_refuses_the_interpreter() -> None:
@@ -91,3 +104,23 @@ def test_a_device_gets_the_tiles_of_its_family() -> None:
 )
 def test_decode_splits(programs: int, processors: int, keys: int, splits: int) -> None:
     assert decode_splits(programs, processors, keys) == splits
+
+
+def test_a_device_that_cannot_convert_a_cache_dtype_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refusal(architecture: int, cache_dtype: torch.dtype | None) -> str | None:
+        monkeypatch.setattr(backend, "_architecture", lambda device: architecture)
+        return backend.TritonBackend.unavailable(CUDA, torch.bfloat16, cache_dtype)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    e4m3, e5m2 = torch.float8_e4m3fn, torch.float8_e5m2
+    assert refusal(80, e4m3) == (
+        "a cache of torch.float8_e4m3fn needs compute capability 8.9, the device has 8.0; "
+        "float8_e5m2 is served"
+    )
+    assert [refusal(*served) for served in ((80, e5m2), (89, e4m3), (90, e4m3))] == [None] * 3
+    assert refusal(75, None) == "needs compute capability 8.0, the device has 7.5"
+    assert refusal(90, torch.float16) == (
+        "a cache of torch.float16 beside activations of torch.bfloat16 is not served"
+    )
