@@ -25,8 +25,10 @@ preemption  The same load under each preemption policy and mode, in a cache that
             it, and in one that is not: what running short of pages costs.
 neighbour   The same load alone, and beside a process that keeps a core busy.
 scaling     How cost grows: with requests at once, with the context, and outside the model.
+perplexity  How well the model foretells --text with each form of --weights, against float32: what
+            rounding costs. Takes --model, --device and --threads.
 
-All but load start private daemons; flags of start go to all of them."""
+All but load and perplexity start private daemons; flags of start go to all of them."""
 EPILOG = examples(
     "pagedd bench",
     "pagedd bench --concurrency 64 --input-len 512 --output-len 128",
@@ -39,12 +41,13 @@ EPILOG = examples(
     "pagedd bench preemption --repeats 5 --json result.json",
     "pagedd bench neighbour --concurrency 8",
     "pagedd bench scaling --json scaling.json --plot scaling.png",
+    "pagedd bench perplexity --model ~/models/Qwen3-0.6B --text novel.txt",
 )
 URL_HELP = (
     "what to measure: a daemon, unix:PATH or ws://HOST:PORT, or an OpenAI-compatible server, "
     "http://HOST:PORT; default: the socket"
 )
-BENCHES = ("load", "case46", "preemption", "neighbour", "scaling")
+BENCHES = ("load", "case46", "preemption", "neighbour", "scaling", "perplexity")
 # Where the values are → what they mean, and the default.
 _COUNTS = {
     "num_requests": ("number of requests", 128),
@@ -70,6 +73,7 @@ _TAKERS = {
     "vocab_size": ("load",),
     "repeats": ("load", "preemption", "neighbour"),
     "plot": ("scaling",),
+    "text": ("perplexity",),
 }
 
 
@@ -131,6 +135,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="ids that there are, for a server that does not say so",
     )
+    perplexity = parser.add_argument_group("perplexity alone")
+    perplexity.add_argument("--text", metavar="FILE", help="the text, in UTF-8")
     output = parser.add_argument_group("output")
     output.add_argument("--json", metavar="FILE", help="write the result as JSON; - is the output")
     output.add_argument("--plot", metavar="FILE", help="scaling: draw it, with matplotlib")
