@@ -7,10 +7,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pagedd_kernels import aot
 from pagedd_kernels.reference import TorchBackend
 from pagedd_kernels.triton_.attention_launch import paged_attention
 from pagedd_kernels.triton_.backend import TritonBackend
-from tests.kernels.batches import LAYER, Shape, make_batch
+from tests.kernels.batches import LAYER, TOLERANCE, Shape, make_batch, make_rope
 
 REFERENCE = TorchBackend()
 
@@ -66,6 +67,40 @@ def test_groups_that_do_not_divide_a_tile(group: int) -> None:
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
 
 
+GRID = [  # group, head size, page size
+    *((1, 16, 64), (2, 40, 3), (3, 112, 16), (4, 80, 1)),
+    *((5, 96, 7), (6, 72, 64), (7, 128, 33), (8, 256, 16)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("group", "head_dim", "page_size"), GRID)
+def test_a_grid_of_shapes(group: int, head_dim: int, page_size: int, dtype: torch.dtype) -> None:
+    """Sequences of one token, without rows in this step, without any token; padding slots."""
+    shape = Shape(group, 1, head_dim, page_size, dtype)
+    batch = make_batch(shape, ((1, 70), (1, 1), (5, 66), (0, 0), (0, 9), (1, 1), (3, 3)))
+    attention = (batch.queries(), batch.cache, LAYER, batch.inputs)
+    for window in (0, 33):
+        out = TritonBackend().paged_attention(*attention, scale=0.1, window=window)
+        assert out.isfinite().all()
+        expected = REFERENCE.paged_attention(*attention, scale=0.1, window=window)
+        close(out, expected)
+    batch.inputs.slots[::3] = -1
+    other = batch.clone()
+    norm = torch.rand(head_dim).to(dtype)
+    options = {"rope": make_rope(batch, head_dim // 2), "q_norm": norm, "k_norm": norm, "eps": 1e-6}
+    for backend, of in ((TritonBackend(), batch), (REFERENCE, other)):
+        backend.kv_write(of.qkv, of.cache, LAYER, of.inputs, **options)
+    close(batch.qkv, other.qkv)
+    close(batch.cache, other.cache)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    bound = TOLERANCE[expected.dtype]
+    torch.testing.assert_close(actual, expected, rtol=bound, atol=bound, equal_nan=True)
+
+
 def test_offsets_beyond_31_bits() -> None:
     """Pages far apart in a sparse allocation of 4 GiB, of which a few pages are ever touched."""
     batch = make_batch(Shape(dtype=torch.float16), ((1, 7), (3, 5)))
@@ -92,3 +127,10 @@ def test_the_interpreter_serves_cpu_tensors_only() -> None:
     reason = TritonBackend.unavailable(torch.device("cuda"), torch.float32)
     assert reason is not None
     assert "CPU tensors only" in reason
+
+
+def test_the_ahead_of_time_check_refuses_the_interpreter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert aot.main([]) == 2
+    assert capsys.readouterr().err.startswith("unset TRITON_INTERPRET")

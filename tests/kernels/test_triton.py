@@ -22,21 +22,6 @@ HERE = Path(__file__).parent
 CUDA = torch.device("cuda")
 
 
-def python(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:
-    """Run Python with Triton's interpreter on or off, whatever this process has."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    if interpret:
-        environment["TRITON_INTERPRET"] = "1"
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=HERE.parents[1],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def interpret(marks: str, chosen: str, at_least: int) -> None:
     """Run the contracts and what is Triton's alone in the interpreter; all must pass."""
     names = ("test_backends.py", "test_graph_backends.py", "interpreted.py")
@@ -49,7 +34,14 @@ def interpret(marks: str, chosen: str, at_least: int) -> None:
         "-k",
         f"(triton or interpreted) and ({chosen})",
     ]
-    run = python("-m", "pytest", *options, *files, interpret=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=HERE.parents[1],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout[-8000:]
     passed = re.search(r"(\d+) passed", run.stdout)
     assert passed is not None
@@ -70,12 +62,6 @@ def test_the_kernels_agree_with_the_reference_in_the_interpreter() -> None:
 @pytest.mark.slow
 def test_the_kernels_agree_with_the_reference_on_the_whole_grid() -> None:
     interpret("not gpu", "not nothing", 200)
-
-
-def test_the_ahead_of_time_check_refuses_the_interpreter() -> None:
-    run = python("-m", "pagedd_kernels.aot", interpret=True)
-    assert run.returncode == 2
-    assert run.stderr.splitlines()[-1].startswith("unset TRITON_INTERPRET")
 
 
 def test_a_device_gets_the_tiles_of_its_family() -> None:
