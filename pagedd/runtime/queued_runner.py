@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -64,6 +65,7 @@ class QueuedRunner:
             for _ in range(TURNS)
         ]
         self._turn = 0
+        self._before = torch.zeros_like(batch.last)  # the last tokens before the step under way
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Flight:
@@ -74,9 +76,11 @@ class QueuedRunner:
         self.swap.move(plan, self.batch.host)
         drawing = self.batch.drawing(plan.chunks)
         start = mark(self.device)
+        self._before.copy_(self.batch.last)
         try:
             built, reading = self._compute(plan.chunks, drawing)
         except torch.OutOfMemoryError as error:
+            self.batch.last.copy_(self._before)  # the step will be tried again with these
             self._recover()
             raise NoMemory(str(error)) from error
         self.batch.draw(drawing)
@@ -115,7 +119,9 @@ class QueuedRunner:
         self._turn = (self._turn + 1) % TURNS
         order = drawing.rows if size is not None else np.arange(len(drawing.rows))
         wanted = self.rows.num_logprobs[drawing.slots]
-        return built, Reading.of(tokens, logits, order, wanted, self._tokens[self._turn])
+        reading = Reading.of(tokens, logits, order, wanted, self._tokens[self._turn])
+        self._count(tokens, order, drawing.slots)  # last: what fails is tried again, counted once
+        return built, reading
 
     def _bucket(self, chunks: tuple[Chunk, ...]) -> int | None:
         """The recorded step that does for ``chunks``: each one token, drawn from at most once."""
@@ -126,7 +132,7 @@ class QueuedRunner:
     def _reshape(
         self, outputs: StepOutputs, inputs: StepInputs, drawing: Drawing, padded: bool
     ) -> Tensor:
-        """Draw again where requests change their logits, and count what was drawn for them."""
+        """Draw again where requests change their logits."""
         slots, rows = drawing.slots, self.rows
         if not is_shaped(rows, slots, drawing.num_tokens):
             return outputs.tokens
@@ -137,15 +143,18 @@ class QueuedRunner:
             num_tokens = np.full(len(outputs.logits), 1 << 40)
             num_tokens[drawing.rows] = drawing.num_tokens
         shaped = shaped_logits(rows, outputs.logits, where, num_tokens)
-        tokens = self.step.draw(shaped, inputs)
-        penalised = np.flatnonzero(rows.penalised[slots])
-        if penalised.size and rows.counts is not None:
+        return self.step.draw(shaped, inputs)
+
+    def _count(
+        self, tokens: Tensor, order: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]
+    ) -> None:
+        """Tokens that were drawn where requests are penalised for them."""
+        penalised = np.flatnonzero(self.rows.penalised[slots])
+        if penalised.size and self.rows.counts is not None:
             places = torch.from_numpy(slots[penalised]).to(self.device)
-            at = drawing.rows[penalised] if padded else penalised
-            drawn = tokens[torch.from_numpy(at).to(self.device)].clamp(min=0)
-            one = torch.ones_like(drawn, dtype=rows.counts.dtype)
-            rows.counts.index_put_((places, drawn), one, accumulate=True)
-        return tokens
+            drawn = tokens[torch.from_numpy(order[penalised]).to(self.device)].clamp(min=0)
+            one = torch.ones_like(drawn, dtype=self.rows.counts.dtype)
+            self.rows.counts.index_put_((places, drawn), one, accumulate=True)
 
     def _rearrange(self, plan: StepPlan) -> None:
         for slot in plan.leave:

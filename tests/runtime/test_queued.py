@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -13,6 +14,7 @@ from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel, load_model
 from pagedd.runtime.device_step import buckets
 from pagedd.runtime.queued_batch import MOST_CHANGES, QueuedBatch
+from pagedd.runtime.reading import Reading
 from tests.runtime import queued
 from tests.runtime.harness import Asked, Bench, Outcome
 from tests.runtime.queued import QueuedBench
@@ -105,6 +107,24 @@ def test_steps_without_memory_are_tried_again_smaller(
     assert told(bench.run(asked())) == expected
     assert failed
     assert {each.lack for each in bench.preempted} == {"memory"}
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_a_step_that_fails_after_it_has_drawn_is_drawn_once(
+    loaded: LoadedModel, expected: list[Any], captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory for the log-probabilities: the tokens that it started from are still there."""
+    bench = QueuedBench(loaded, captured=captured, num_pages=200, page_size=8)
+    read, calls = Reading.of, itertools.count()
+
+    def of(*arguments: Any) -> Reading:
+        if next(calls) in (3, 9, 15):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return read(*arguments)
+
+    monkeypatch.setattr(Reading, "of", of)
+    assert told(bench.run(asked())) == expected
+    assert bench.preempted
 
 
 @pytest.mark.parametrize(
