@@ -7,7 +7,7 @@ are views of the staging buffers and are valid until the next :meth:`Batch.build
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,14 @@ class ModelInputs:
     token_ids: Tensor  # [tokens] int64
     prompt_lens: Tensor  # [num_seqs] int32, prompt length of each sequence
     paged: PagedInputs
+
+    def to(self, device: torch.device) -> ModelInputs:
+        """The same on ``device``."""
+        names = ("positions", "slots", "cu_seqlens", "seq_lens", "page_table")
+        moved = {name: getattr(self.paged, name).to(device) for name in names}
+        return ModelInputs(
+            self.token_ids.to(device), self.prompt_lens.to(device), replace(self.paged, **moved)
+        )
 
 
 def _staging(size: int | tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, npt.NDArray[Any]]:

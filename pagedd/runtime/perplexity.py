@@ -88,7 +88,6 @@ class _Prompt:
             max_tokens=self._chunk,
             max_model_len=length,
             page_size=page_size,
-            device=device,
         )
 
     @torch.inference_mode()
@@ -100,7 +99,7 @@ class _Prompt:
         found = []
         for start in range(0, len(tokens) - 1, self._chunk):
             length = min(self._chunk, len(tokens) - start)
-            inputs = self._batch.build((Chunk(0, start, length, ()),))
+            inputs = self._batch.build((Chunk(0, start, length, ()),)).to(self._cache.device)
             hidden = self._model.forward(
                 inputs.token_ids, inputs.paged, self._cache, inputs.prompt_lens
             )
