@@ -77,7 +77,9 @@ class Costs:
             self.byte_seconds = _average(self.byte_seconds, phases["swap"] / size, weight)
 
     def _learn_step(self, plan: StepPlan, phases: Mapping[str, float]) -> None:
-        longer = sum(chunk.length for chunk in plan.chunks if chunk.length > 1)
+        longer = 0
+        if plan.chunks[-1].length > 1:  # those of a single token come first
+            longer = sum(chunk.length for chunk in plan.chunks if chunk.length > 1)
         if not longer:
             took = sum(phases.values()) - phases.get("swap", 0.0)
             self.step_seconds = _average(self.step_seconds, took)

@@ -35,16 +35,16 @@ class Draft:
         in a page of their own, which are nearly all.
         """
         page_size, refs = self._state.config.page_size, self._state.memory.pool.refs
-        singles = self._singles
+        singles, going_on = self._singles, 0
         for sequence in sequences:
             start = sequence.num_computed
-            logical, offset = divmod(start, page_size)
-            plain = offset and sequence.joined and sequence.group.forked
-            if plain and refs[sequence.table.pages[logical]] == 1:
+            plain = start % page_size and sequence.joined and sequence.group.forked
+            if plain and refs[sequence.table.pages[start // page_size]] == 1:
                 singles.append(Chunk(sequence.slot, start, 1, sequence.samples))
-                self.budget -= 1
+                going_on += 1
             else:
                 self.compute(sequence, 1)
+        self.budget -= going_on
 
     def compute(self, sequence: Sequence, length: int) -> None:
         """The next ``length`` tokens of ``sequence``. Needs the pages for them available.

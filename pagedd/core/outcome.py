@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pagedd.core.events import Failed, Token
-from pagedd.core.plan import Sampled, StepPlan
+from pagedd.core.plan import Sampled, StepPlan, TokenLogprobs
 from pagedd.core.sequence import PENDING, Sequence, SequenceState
 from pagedd.core.state import SchedulerState
 from pagedd.errors import InvalidLogits
@@ -34,9 +34,9 @@ def launch(state: SchedulerState, plan: StepPlan) -> Launched:
     """
     state.memory.arrive()
     launched = Launched(plan, [], [], [])
-    computed = 0
+    computed, by_slot = 0, state.by_slot
     for slot, start, length, samples in plan.chunks:
-        sequence = state.by_slot[slot]
+        sequence = by_slot[slot]
         if sequence is None:
             launched.drawing.extend([None] * len(samples))
             continue
@@ -52,8 +52,8 @@ def launch(state: SchedulerState, plan: StepPlan) -> Launched:
         launched.computed.append(sequence)
         if samples:
             _expect(state, launched, sequence)
-            if len(samples) > 1:
-                _catch_up(state, launched, sequence, samples)
+        if len(samples) > 1:
+            _catch_up(state, launched, sequence, samples)
     state.memory.fill.unused -= computed
     return launched
 
@@ -69,29 +69,53 @@ def collect(state: SchedulerState, launched: Launched, results: Iterable[Sampled
             child.keys = list(parent.keys)  # the same tokens: no need to hash them again
         state.memory.register(child)
     state.closing.clear()
-    for drawing, sampled in zip(launched.drawing, results, strict=True):
-        if drawing is not None and drawing.state is not SequenceState.ENDED:
-            _draw(state, drawing, sampled)
+    _take_in(state, launched.drawing, results)
 
 
-def _draw(state: SchedulerState, sequence: Sequence, sampled: Sampled) -> None:
+def _take_in(
+    state: SchedulerState, drawing: list[Sequence | None], results: Iterable[Sampled]
+) -> None:
+    """What each slot drew. Most sequences just go on: that is done here, without a call for each.
+
+    For the others, and it comes to the same, there is :func:`_draw`.
+    """
+    decoding, ended, tell = SequenceState.DECODING, SequenceState.ENDED, state.events.tokens.append
+    plain = 0
+    for sequence, (_, token, logprobs) in zip(drawing, results, strict=True):
+        if sequence is None or sequence.state is ended:
+            continue
+        group, tokens = sequence.group, sequence.tokens
+        goes_on = token >= 0 and token not in group.ends and len(tokens) < group.max_tokens
+        if goes_on and sequence.state is decoding and not group.early and group.account is None:
+            assert tokens[-1] == PENDING, "a token that nobody waits for"
+            tokens[-1] = token
+            plain += 1
+            tell(Token(group.request.handle, sequence.index, token, logprobs))
+        else:
+            _draw(state, sequence, token, logprobs)
+    state.totals.generated_tokens += plain
+
+
+def _draw(
+    state: SchedulerState, sequence: Sequence, token: int, logprobs: TokenLogprobs | None
+) -> None:
     """Append what one slot drew, and see whether its choice ends with that."""
     assert sequence.tokens[-1] == PENDING, "a token that nobody waits for"
     if sequence.index in sequence.group.early:
         sequence.tokens.pop()
         state.end(sequence)  # nobody wanted it even before it forked
         return
-    if sampled.token < 0:
+    if token < 0:
         sequence.tokens.pop()
         _fail(state, sequence)
         return
-    sequence.tokens[-1] = sampled.token
+    sequence.tokens[-1] = token
     state.totals.generated_tokens += 1
     if sequence.group.account is not None:
         sequence.group.account.used += 1
-    finish, stop = _ending(state, sequence, sampled.token)
+    finish, stop = _ending(state, sequence, token)
     state.events.tokens.append(
-        Token(sequence.handle, sequence.index, sampled.token, sampled.logprobs, finish, stop)
+        Token(sequence.handle, sequence.index, token, logprobs, finish, stop)
     )
     if sequence.state is not SequenceState.DECODING and sequence.joined:
         state.decode(sequence)

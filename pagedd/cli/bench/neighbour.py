@@ -1,8 +1,12 @@
-"""``pagedd bench neighbour``: a private daemon alone, and beside a process that wants a core."""
+"""``pagedd bench neighbour``: a private daemon alone, and one beside a process that wants a core.
+
+Two daemons, because one that fits itself to a neighbour would still do so when that has gone.
+"""
 
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -49,15 +53,14 @@ def measure(args: argparse.Namespace) -> int:
     alone: list[DaemonRun] = []
     beside: list[DaemonRun] = []
     with PrivateDaemons(args, config) as daemons:
-        say(f"starting a private daemon with {config['model']}")
-        url = daemons.url("pagedd", {})
-        with open_connection(url, daemons.api_key) as connection, shown_progress() as progress:
-            for repeat in range(repeats):
-                turn = Turn(progress, 2 * repeat, 2 * repeats)
-                alone.append(_drive(connection, load, 2 * repeat, turn))
-                with busy_neighbour(MAX_BUSY_S):
-                    turn = Turn(progress, 2 * repeat + 1, 2 * repeats)
-                    beside.append(_drive(connection, load, 2 * repeat + 1, turn))
+        say(f"starting two private daemons with {config['model']}")
+        with shown_progress() as progress:
+            for number in range(2 * repeats):
+                side, runs = ("beside", beside) if number % 2 else ("alone", alone)
+                busy = busy_neighbour(MAX_BUSY_S) if number % 2 else nullcontext()
+                turn = Turn(progress, number, 2 * repeats)
+                with open_connection(daemons.url(side, {}), daemons.api_key) as connection, busy:
+                    runs.append(_drive(connection, load, number, turn))
     result = summarise_sides(args.concurrency or CONCURRENCY, alone, beside)
     write_result(result, table(result), args.json)
     return 1 if result["failed"] else 0
