@@ -51,6 +51,8 @@ class TileUnit {
       layout.row_bytes[i] = 64;
       layout.rows[i] = heights[i];
     }
+    // GCC 12 takes the instruction to read eight bytes only, and may leave out the other stores.
+    asm volatile("" : : "r"(&layout) : "memory");
     _tile_loadconfig(&layout);
   }
   ~TileUnit() { _tile_release(); }
