@@ -60,7 +60,8 @@ def limits(world: World, *handles: int) -> list[str]:
     waiting = [each for each in state.waiting if each.handle in handles]
 
     def look() -> None:
-        found.extend(limit_of(state, world.plans[-1], each) for each in waiting)
+        rows = state.config.max_num_batched_tokens
+        found.extend(limit_of(state, world.plans[-1], each, rows) for each in waiting)
 
     world.step((look,))
     return found
