@@ -65,7 +65,7 @@ void gather_keys(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, floa
       vf r[W];
       for (int lane = 0; lane < W; ++lane) {
         const T* key = rows.key[j + lane];
-        __builtin_prefetch(next.key[j + lane] + i, 0, 3);
+        __builtin_prefetch(next.key[j + lane] + i, 0, 2);
         r[lane] = key == nullptr ? zero() : KeyPanel<T>::read(key + i, d - i);
       }
       transpose(r);
@@ -88,8 +88,8 @@ inline void gather_value_pairs(const KeyRows<bf16>& rows, const KeyRows<bf16>& n
       value[i] = key == nullptr ? nullptr : key + rows.value_offset;
     }
     for (int64_t i = 0; i < padded; i += W) {
-      __builtin_prefetch(next.key[j] + rows.value_offset + i, 0, 3);
-      __builtin_prefetch(next.key[j + 1] + rows.value_offset + i, 0, 3);
+      __builtin_prefetch(next.key[j] + rows.value_offset + i, 0, 2);
+      __builtin_prefetch(next.key[j + 1] + rows.value_offset + i, 0, 2);
       const int n = static_cast<int>(std::min<int64_t>(W, d - i));
       store(to + i, n <= 0 ? zero()
                            : pair_up(value[0] ? value[0] + i : absent,
@@ -110,7 +110,7 @@ void gather_values(const KeyRows<T>& rows, const KeyRows<T>& next, int64_t d, in
     float* row = to + j * padded;
     int64_t i = 0;
     for (; i + W <= d; i += W) {
-      __builtin_prefetch(next.key[j] + rows.value_offset + i, 0, 3);
+      __builtin_prefetch(next.key[j] + rows.value_offset + i, 0, 2);
       store(row + i, load(value + i));
     }
     for (; i < padded; i += W) {
