@@ -182,7 +182,7 @@ def test_who_does_not_read_misses_events_and_keeps_its_request(start: Start) -> 
         assert missed
         assert min(missed) > 0
         last = len(kinds) - 1 - kinds[::-1].index("missed")  # buffers may drain a little meanwhile
-        assert told[last]["text"].startswith(f"{missed[-1]:,} events missed")
+        assert told[last]["text"].startswith(f"{missed[-1]:,} event")
         assert told[last + 1 :] == remembered, "all that was not forgotten"
         assert silent.generate("more", prompt="abc", params={"max_tokens": 1})[-1]["type"] == "done"
         silent.drop()  # events that nobody reads would hold up a goodbye
