@@ -183,7 +183,8 @@ def test_who_does_not_read_misses_events_and_keeps_its_request(start: Start) -> 
         assert min(missed) > 0
         last = len(kinds) - 1 - kinds[::-1].index("missed")  # buffers may drain a little meanwhile
         assert told[last]["text"].startswith(f"{missed[-1]:,} event")
-        assert told[last + 1 :] == remembered, "all that was not forgotten"
+        # what it was sent may be older than what is still remembered once all have ended
+        assert told[last + 1 :][-len(remembered) :] == remembered, "all that was not forgotten"
         assert silent.generate("more", prompt="abc", params={"max_tokens": 1})[-1]["type"] == "done"
         silent.drop()  # events that nobody reads would hold up a goodbye
     daemon.stop()
