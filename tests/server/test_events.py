@@ -181,6 +181,8 @@ def test_who_does_not_read_misses_events_and_keeps_its_request(start: Start) -> 
         missed = [each["count"] for each in told if each["kind"] == "missed"]
         assert missed
         assert min(missed) > 0
+        told_of = kinds.count("reprioritized") + sum(missed)
+        assert told_of >= MAX_HISTORY + 2000, "no event is neither told nor counted as missed"
         last = len(kinds) - 1 - kinds[::-1].index("missed")  # buffers may drain a little meanwhile
         assert told[last]["text"].startswith(f"{missed[-1]:,} event")
         # what it was sent may be older than what is still remembered once all have ended
