@@ -38,7 +38,10 @@ def build_queued_runner(
     graph_backend = backend if isinstance(backend, GraphBackend) else None
     if graph_backend is not None:
         kernels = kernel_shape(loaded, shape)
-        say = lambda done, count, name: progress("kernels", done / count)  # noqa: E731
+
+        def say(done: int, count: int, name: str) -> None:
+            progress("kernels", done / count)
+
         graph_backend.warm_up(kernels, device, say)
     record: Record | None = None
     if graph_backend is not None and graph_backend.capturable and not config.enforce_eager:
