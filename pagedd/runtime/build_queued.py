@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -124,16 +125,14 @@ def _footprint(
 ) -> Footprint:
     """Measured with a cache of one page, which all sequences write to."""
     trial = queued_runner(config, loaded, replace(shape, num_pages=1, num_host_pages=0), record)
-    capture = None
-    if record is not None:
-        largest = buckets(shape.max_num_seqs)[-1:]
-        capture = lambda: trial.graphs.capture(largest, lambda fraction: None)  # noqa: E731
+    largest = buckets(shape.max_num_seqs)[-1:]
+    capture = partial(trial.graphs.capture, largest, lambda fraction: None)
     return measure(
         CudaMeter(loaded.device),
         loaded.model.weight_bytes,
         trial.cache.nbytes + trial.batch.nbytes,
         lambda: _run(trial, shape),
-        capture,
+        None if record is None else capture,
     )
 
 

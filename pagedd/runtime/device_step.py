@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -100,7 +101,7 @@ class Graphs:
             layout = layout_of(size, size, size, 0)
             inputs = self._batch.inputs(layout, None)
             self._batch.send_nothing(layout)
-            recording, outputs = self._record(lambda inputs=inputs: self._step(inputs))  # type: ignore[misc]
+            recording, outputs = self._record(partial(self._step, inputs))
             self._found[size] = recording, outputs, inputs
         progress(1.0)
 

@@ -89,7 +89,7 @@ class FakeDaemon:
         server: Server = unix_serve(
             self._serve,
             str(self.path),
-            subprotocols=[protocol.SUBPROTOCOL_MSGPACK],  # type: ignore[list-item]
+            subprotocols=[protocol.SUBPROTOCOL_MSGPACK],
             compression=None,
             process_request=self._handshake,
         )

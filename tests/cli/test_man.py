@@ -16,7 +16,7 @@ from pagedd.cli.interrupt import Interrupted
 from pagedd.cli.main import VERBS, build_parser
 from pagedd.cli.status import NOT_RUNNING
 from pagedd.codes import CLASSES
-from pagedd.config import OPTIONS
+from pagedd.config import OPTIONS, Option
 from pagedd.protocol.records import Kind
 
 MAN = Path(__file__).parents[2] / "man"
@@ -69,9 +69,9 @@ def test_pagedd_toml_5_has_an_item_for_every_key_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_pagedd_toml_5_tells_the_default(option: object) -> None:
+def test_pagedd_toml_5_tells_the_default(option: Option) -> None:
     page = source("pagedd.toml.5")
-    name, default, kind = option.name, option.default, option.kind  # type: ignore[attr-defined]
+    name, default, kind = option.name, option.default, option.kind
     item = page.partition(f".It Cm {name}\n")[2]
     item = re.split(r"^\.It|^\.El", item, maxsplit=1, flags=re.MULTILINE)[0]
     if default is None or name in ("load-format", "dtype", "device"):

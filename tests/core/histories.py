@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -116,7 +117,7 @@ def act(world: World, value: bytes) -> None:
         index = digits.below(4)
         in_flight = digits.below(2)
         priority = (0, 1, -1, 2, -2, -(2**31), 2**31 - 1)[digits.below(7)]
-        command = (
+        command: tuple[Any, ...] = (
             (world.cancel, handle),
             (world.end_choice, handle, index),
             (world.reprioritize, handle, priority),
@@ -125,7 +126,7 @@ def act(world: World, value: bytes) -> None:
         if in_flight:
             world.step(command)
         else:
-            command[0](*command[1:])  # type: ignore[operator]
+            command[0](*command[1:])
             world._observe()
 
 

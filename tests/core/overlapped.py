@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from pagedd.core.plan import Chunk, Join, Sampled, StepPlan, StepResult
 from pagedd.core.scheduler import SchedulerConfig
@@ -79,11 +80,11 @@ class OverlappedWorld(World):
         self.witness._runner = self.runner
         self.flight: Flight | None = None
 
-    def step(self, *meanwhile: tuple[object, ...]) -> StepPlan | None:
+    def step(self, *meanwhile: tuple[Any, ...]) -> StepPlan | None:
         """Plan and launch a step, then collect the one before; commands come while that runs."""
         self._pass(0.001)
         for method, *arguments in meanwhile:
-            method(*arguments)  # type: ignore[operator]
+            method(*arguments)
             self._observe()
         self.witness.before()
         self.umpire.before()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pagedd.core.events import Token
@@ -12,10 +14,10 @@ from tests.core.symbolic import INVALID
 from tests.core.world import World, config
 
 
-def tokens_of(drawn: list[int], **params: object) -> list[Token]:
+def tokens_of(drawn: list[int], **params: Any) -> list[Token]:
     """The events of one choice whose runner draws ``drawn``, as far as it is asked to."""
     scheduler = Scheduler(config(), key=b"k")
-    sampling = SamplingParams(**({"max_tokens": 9} | params))  # type: ignore[arg-type]
+    sampling = SamplingParams(**({"max_tokens": 9} | params))
     scheduler.submit(Request(1, (5, 6), sampling), 0.0)
     events: list[Token] = []
     for token in drawn:
@@ -27,7 +29,7 @@ def tokens_of(drawn: list[int], **params: object) -> list[Token]:
     return events
 
 
-def endings(drawn: list[int], **params: object) -> tuple[int, str | None, int | None]:
+def endings(drawn: list[int], **params: Any) -> tuple[int, str | None, int | None]:
     """How many tokens, and how the last one ended the choice."""
     events = tokens_of(drawn, **params)
     assert all(event.finish is None for event in events[:-1])
@@ -87,8 +89,8 @@ def test_invalid_logits_end_all_choices() -> None:
     assert world.stories[bad].finished is None
 
 
-def started(world: World, **params: object) -> int:
-    handle = world.submit(range(1, 10), **({"ignore_eos": True} | params))  # type: ignore[arg-type]
+def started(world: World, **params: Any) -> int:
+    handle = world.submit(range(1, 10), **({"ignore_eos": True} | params))
     world.step()
     return handle
 

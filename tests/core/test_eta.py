@@ -13,8 +13,10 @@ from pagedd.core.costs import PRIOR_STEP_SECONDS, PRIOR_TOKEN_SECONDS
 from pagedd.core.eta import DEVIATION, LOOK_AHEAD
 from pagedd.core.events import Explained
 from pagedd.core.lengths import Lengths
+from pagedd.core.queue import WaitingQueue
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
+from pagedd.core.sequence import Sequence
 from tests.core.symbolic import SymbolicRunner
 from tests.core.test_explain import explained
 from tests.core.world import World, config, prompt
@@ -144,15 +146,15 @@ def test_a_long_queue_is_not_walked_to_its_end() -> None:
 class Looked:
     """A queue that counts what is taken from it."""
 
-    def __init__(self, queue: object) -> None:
+    def __init__(self, queue: WaitingQueue) -> None:
         self._queue = queue
         self.count = 0
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._queue, name)
 
-    def __iter__(self) -> Iterator[object]:
-        for sequence in self._queue:  # type: ignore[attr-defined]
+    def __iter__(self) -> Iterator[Sequence]:
+        for sequence in self._queue:
             self.count += 1
             yield sequence
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -72,7 +72,7 @@ class Witness(World):
         self.seen.append(((victim.handle, victim.index), before))
         return self.decide(victim)
 
-    def step(self, *meanwhile: tuple[object, ...]) -> StepPlan | None:
+    def step(self, *meanwhile: tuple[Any, ...]) -> StepPlan | None:
         """A step, with all that it tells of preemptions checked."""
         heard = len(self.preempted), len(self.resumed)
         plan = super().step((self.look_around,), *meanwhile)

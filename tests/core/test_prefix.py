@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pagedd.core.prefix import PrefixIndex
 from tests.core.world import World, config
 
@@ -45,12 +47,12 @@ def test_only_the_first_page_is_found() -> None:
     assert len(index) == 0
 
 
-def cached(first: dict[str, object], second: dict[str, object], **limits: object) -> int:
+def cached(first: dict[str, Any], second: dict[str, Any], **limits: Any) -> int:
     """Tokens that the second request finds after the first has ended."""
     world = World(config(**limits))
-    world.submit(range(1, 14), **first)  # type: ignore[arg-type]
+    world.submit(range(1, 14), **first)
     world.run()
-    handle = world.submit(range(1, 14), **second)  # type: ignore[arg-type]
+    handle = world.submit(range(1, 14), **second)
     world.run()
     return world.stories[handle].cached_tokens
 

@@ -25,10 +25,10 @@ def test_decode_comes_first_and_prefill_gets_the_rest() -> None:
     world.submit(range(1, 4), ignore_eos=True)
     world.step()
     world.submit(range(1, 11), max_tokens=1)
-    plans = [world.step() for _ in range(2)]
-    chunks = [[chunk[1:3] for chunk in plan.chunks] for plan in plans if plan is not None]
+    plans = [plan for plan in (world.step(), world.step()) if plan is not None]
+    chunks = [[chunk[1:3] for chunk in plan.chunks] for plan in plans]
     assert chunks == [[(3, 1), (0, 5)], [(4, 1), (5, 5)]]
-    assert [len(chunk.samples) for chunk in plans[0].chunks] == [1, 0]  # type: ignore[union-attr]
+    assert [len(chunk.samples) for chunk in plans[0].chunks] == [1, 0]
 
 
 def test_what_the_runner_already_knows_is_not_said_again() -> None:

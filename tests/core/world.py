@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from pagedd.core.events import Evicted, Preempted, Resumed, StepEvents, Waiting
 from pagedd.core.plan import StepPlan
 from pagedd.core.request import Request, SamplingParams
@@ -12,9 +15,9 @@ from tests.core.umpire import Umpire
 from tests.core.witness import Witness
 
 
-def config(**changes: object) -> SchedulerConfig:
+def config(**changes: Any) -> SchedulerConfig:
     """Small limits, to be changed by name."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "num_pages": 16,
         "page_size": 4,
         "max_num_seqs": 4,
@@ -24,7 +27,7 @@ def config(**changes: object) -> SchedulerConfig:
         "eos_ids": EOS,
         "preemption_policy": "arrival",
     }
-    return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
+    return SchedulerConfig(**(values | changes))
 
 
 def prompt(family: int, length: int) -> tuple[int, ...]:
@@ -55,16 +58,16 @@ class World:
 
     def submit(
         self,
-        prompt: object,
+        prompt: Iterable[int],
         priority: int = 0,
         salt: bytes = b"",
         client: str = "",
-        **params: object,
+        **params: Any,
     ) -> int:
         """A new request; its handle. ``max_tokens`` is 8 unless given."""
         handle = len(self.stories) + 1
-        sampling = SamplingParams(**({"max_tokens": 8} | params))  # type: ignore[arg-type]
-        tokens = tuple(prompt)  # type: ignore[arg-type]
+        sampling = SamplingParams(**({"max_tokens": 8} | params))
+        tokens = tuple(prompt)
         request = Request(handle, tokens, sampling, priority, salt, client)
         self.stories[handle] = Story(request, self.now, self.config, self.late, priority, priority)
         self.scheduler.submit(request, self.now)
@@ -102,7 +105,7 @@ class World:
         """Time goes by."""
         self._pass(seconds)
 
-    def step(self, *meanwhile: tuple[object, ...]) -> StepPlan | None:
+    def step(self, *meanwhile: tuple[Any, ...]) -> StepPlan | None:
         """One plan, executed and committed; ``meanwhile`` are commands while it runs."""
         self._pass(0.001)
         self.witness.before()
@@ -116,13 +119,13 @@ class World:
         if plan is None:
             assert self.scheduler.idle
             for method, *arguments in meanwhile:
-                method(*arguments)  # type: ignore[operator]
+                method(*arguments)
             self._observe()
             return None
         self.plans.append(plan)
         self.steps += 1
         for method, *arguments in meanwhile:
-            method(*arguments)  # type: ignore[operator]
+            method(*arguments)
             self._observe()
         result = self.runner.execute(plan)
         self._pass(0.01)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.request import Request, SamplingParams
@@ -15,8 +17,8 @@ from tests.core.symbolic import EOS, SymbolicRunner
 from tests.engine.test_loop import Script, ScriptedLink
 
 
-def limits(**changes: object) -> SchedulerConfig:
-    values: dict[str, object] = {
+def limits(**changes: Any) -> SchedulerConfig:
+    values: dict[str, Any] = {
         "num_pages": 9,
         "page_size": 4,
         "max_num_seqs": 4,
@@ -27,7 +29,7 @@ def limits(**changes: object) -> SchedulerConfig:
         "num_host_pages": 4,
         "page_bytes": 4_000_000,
     }
-    return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
+    return SchedulerConfig(**(values | changes))
 
 
 @dataclass
@@ -77,9 +79,9 @@ def scheduler(config: SchedulerConfig) -> Scheduler:
     return found
 
 
-def _audited(found: Scheduler, method: object) -> object:
+def _audited(found: Scheduler, method: Callable[..., object]) -> object:
     def run(*arguments: object) -> object:
-        result = method(*arguments)  # type: ignore[operator]
+        result = method(*arguments)
         found.audit()
         return result
 
@@ -89,9 +91,9 @@ def _audited(found: Scheduler, method: object) -> object:
 def run(script: Script, device: Device, *, overlapped: bool = True) -> list[Step]:
     """Serve the script, then whatever is left of it; the reports."""
     link = ScriptedLink([*script, *([] for _ in range(600))])
-    loop = serve_overlapped if overlapped else serve
+    loop: Any = serve_overlapped if overlapped else serve
     clock = itertools.count()
-    loop(link, scheduler(device.config), device, lambda: next(clock) / 1000)  # type: ignore[operator]
+    loop(link, scheduler(device.config), device, lambda: next(clock) / 1000)
     return [report for report in link.reports if isinstance(report, Step)]
 
 
@@ -103,7 +105,7 @@ def texts(steps: list[Step]) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def submit(handle: int, length: int = 5, priority: int = 0, **params: object) -> Submit:
-    sampling = SamplingParams(**({"max_tokens": 6, "seed": handle * 16} | params))  # type: ignore[arg-type]
+def submit(handle: int, length: int = 5, priority: int = 0, **params: Any) -> Submit:
+    sampling = SamplingParams(**({"max_tokens": 6, "seed": handle * 16} | params))
     prompt = tuple(handle + i for i in range(1, length + 1))
     return Submit(Request(handle, prompt, sampling, priority))

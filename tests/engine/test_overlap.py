@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,7 +77,7 @@ def test_an_engine_whose_runner_launches_runs_one_step_ahead() -> None:
         notes=(),
     )
     link = ConfiguredLink([[submit(1, max_tokens=2, ignore_eos=True)], [], [], []])
-    engine = Engine(ready, scheduler(device.config), device)  # type: ignore[arg-type]
+    engine = Engine(ready, scheduler(device.config), device)
     assert run_engine(link, lambda config, progress: engine) == 0
     assert device.order == ["launch 0", "launch 1", "collect 0", "collect 1"]
 
@@ -95,7 +97,7 @@ COMMANDS = st.one_of(
 SCRIPTS = st.lists(st.lists(COMMANDS, max_size=2), min_size=4, max_size=20)
 
 
-def commands_of(blocks: list[list[tuple[object, ...]]]) -> tuple[Script, set[int]]:
+def commands_of(blocks: list[list[tuple[Any, ...]]]) -> tuple[Script, set[int]]:
     """The script, and the handles that are cancelled in it."""
     script: Script = []
     cancelled: set[int] = set()
@@ -107,18 +109,18 @@ def commands_of(blocks: list[list[tuple[object, ...]]]) -> tuple[Script, set[int
                 handle += 1
                 length, priority, tokens, n, ends = values
                 commands.append(
-                    submit(handle, length, priority, max_tokens=tokens, n=n, ignore_eos=ends)  # type: ignore[arg-type]
+                    submit(handle, length, priority, max_tokens=tokens, n=n, ignore_eos=ends)
                 )
             elif kind == "cancel":
-                commands.append(CancelRequest(values[0]))  # type: ignore[arg-type]
-                cancelled.add(values[0])  # type: ignore[arg-type]
+                commands.append(CancelRequest(values[0]))
+                cancelled.add(values[0])
             else:
-                commands.append(Reprioritize(*values))  # type: ignore[arg-type]
+                commands.append(Reprioritize(*values))
         script.append(commands)
     return script, cancelled
 
 
-def check_same(blocks: list[list[tuple[object, ...]]], device: Device) -> None:
+def check_same(blocks: list[list[tuple[Any, ...]]], device: Device) -> None:
     """Requests that are not cancelled have the texts that the plain loop gives; each ends once."""
     script, cancelled = commands_of(blocks)
     expected = run(script, Device(device.config), overlapped=False)
@@ -144,13 +146,13 @@ def check_same(blocks: list[list[tuple[object, ...]]], device: Device) -> None:
 
 @settings(max_examples=35, deadline=None, derandomize=True, database=None)
 @given(blocks=SCRIPTS)
-def test_the_same_texts_as_the_plain_loop(blocks: list[list[tuple[object, ...]]]) -> None:
+def test_the_same_texts_as_the_plain_loop(blocks: list[list[tuple[Any, ...]]]) -> None:
     check_same(blocks, Device(limits()))
 
 
 @settings(max_examples=35, deadline=None, derandomize=True, database=None)
 @given(blocks=SCRIPTS, fails=st.frozensets(st.integers(0, 25), max_size=8), fits=st.integers(1, 4))
 def test_steps_that_find_no_memory_change_no_text(
-    blocks: list[list[tuple[object, ...]]], fails: frozenset[int], fits: int
+    blocks: list[list[tuple[Any, ...]]], fails: frozenset[int], fits: int
 ) -> None:
     check_same(blocks, Device(limits(), fits, fails))

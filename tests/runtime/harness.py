@@ -60,11 +60,10 @@ class Bench:
     ) -> None:
         name = model if isinstance(model, Path) else "loaded"
         self.config = EngineConfig(model=str(name), prefix_cache=prefix_cache, **config)
-        quiet = lambda phase, fraction: None  # noqa: E731
-        self.loaded = load_model(self.config, quiet) if isinstance(model, Path) else model
+        self.loaded = load_model(self.config, _quiet) if isinstance(model, Path) else model
         on_gpu = self.loaded.device.type == "cuda"
         build: Any = build_queued_runner if on_gpu else build_runner
-        self.runner, self.shape = build(self.config, self.loaded, quiet)
+        self.runner, self.shape = build(self.config, self.loaded, _quiet)
         if lazy:
             runner = self.runner
             runner.swap = DeferredSwap(
@@ -174,3 +173,7 @@ class Bench:
                 choice.logprobs.append(token.logprobs.logprob)
                 choice.top.append(token.logprobs.top)
             choice.finish = token.finish
+
+
+def _quiet(phase: str, fraction: float) -> None:
+    """Progress that nobody sees."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -106,9 +107,9 @@ def crowd(favour: str) -> QueuedRunner:
     return runner
 
 
-def plan(**parts: object) -> StepPlan:
+def plan(**parts: Any) -> StepPlan:
     names = ("swap_out", "copies", "swap_in", "leave", "join", "grow", "chunks")
-    return StepPlan(0, **{name: parts.get(name, ()) for name in names})  # type: ignore[arg-type]
+    return StepPlan(0, **{name: parts.get(name, ()) for name in names})
 
 
 def test_a_step_waits_for_no_copy_out_but_of_what_it_overwrites() -> None:

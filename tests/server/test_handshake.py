@@ -57,7 +57,7 @@ def test_the_subprotocol_is_agreed_on(
 
 
 def test_an_unknown_subprotocol_is_refused_with_the_known_ones(daemon: Daemon) -> None:
-    status, body = status_of(lambda: daemon.tcp(subprotocols=["pagedd.v2.json"]))  # type: ignore[list-item]
+    status, body = status_of(lambda: daemon.tcp(subprotocols=["pagedd.v2.json"]))
     assert status == 400
     assert "pagedd.v1.json, pagedd.v1.msgpack" in body
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import gguf
 import pytest
@@ -38,10 +39,10 @@ CHATML = (
 )
 
 
-def text_model(tokenizer: Tokenizer, **settings: object) -> TextModel:
+def text_model(tokenizer: Tokenizer, **settings: Any) -> TextModel:
     """A TextModel without any folder; the settings are those of TextSource."""
     named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    source = TextSource(tokenizer=tokenizer, **{"named": named, **settings})  # type: ignore[arg-type]
+    source = TextSource(tokenizer=tokenizer, **({"named": named} | settings))
     return TextModel(tokenizer, describe(source, "small", ""))
 
 

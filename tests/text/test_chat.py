@@ -22,8 +22,8 @@ STRICT = (
 
 
 def render(source: str, messages: list[dict[str, object]] | None = None, **named: str) -> str:
-    clock = lambda: datetime(2024, 2, 3)  # noqa: E731
-    return ChatTemplate(source, named, clock).render(TALK if messages is None else messages)
+    template = ChatTemplate(source, named, lambda: datetime(2024, 2, 3))
+    return template.render(TALK if messages is None else messages)
 
 
 @pytest.mark.parametrize(
