@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from pagedd.codes import class_of
-from pagedd.dial import CLOSE_TIMEOUT_S, dial, lost
+from pagedd.dial import dial
 from pagedd.errors import BadRequest, DuplicateId, PageddError, Unreachable
 from pagedd.protocol import (
     MAX_HISTORY,
@@ -38,6 +38,7 @@ from pagedd.protocol import (
     Subscribe,
     Unsubscribe,
 )
+from pagedd.reach import CLOSE_TIMEOUT_S, why_lost
 
 Inbox = MemoryObjectSendStream[ServerFrame]
 Frames = MemoryObjectReceiveStream[ServerFrame]
@@ -188,7 +189,7 @@ class Client:
         try:
             await self._socket.send(self._encode(frame))
         except ConnectionClosed as closed:
-            raise lost(self.url, closed) from None
+            raise Unreachable(why_lost(closed)) from None
 
     async def _next(self, frames: Frames) -> ServerFrame:
         try:
@@ -222,7 +223,7 @@ class Client:
             async for data in self._socket:
                 self._receive(data)
         except ConnectionClosed as closed:
-            self._lost = lost(self.url, closed)
+            self._lost = Unreachable(why_lost(closed))
         except msgspec.DecodeError:
             self._lost = PageddError(f"what answers at {self.url} is no pagedd")
         finally:
