@@ -10,7 +10,6 @@ from __future__ import annotations
 import selectors
 import socket
 from collections import deque
-from types import TracebackType
 from typing import Any, Self
 
 import h11
@@ -72,12 +71,7 @@ class CompletionsWire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self, name: str, data: bytes) -> None:

@@ -6,7 +6,6 @@ before anything is loaded. Standard library only.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Literal
 from pagedd.errors import ModelError, ModelNotFound
 from pagedd.models.catalog import CATALOG, DEFAULT_MODEL, CatalogEntry
 from pagedd.models.gguf_meta import MAGIC, shown
+from pagedd.models.settings import read_json
 from pagedd.paths import cache_dir
 
 __all__ = [
@@ -133,12 +133,12 @@ def check_folder(folder: Path, *, need_weights: bool = True) -> None:
         inside = sorted(folder.glob("*.gguf"))
         hint = f"; it holds {inside[0].name}: give that file's path" if inside else ""
         raise ModelError(f"{folder} holds no config.json{hint}")
-    _read_json(config)
+    read_json(config)
     if not need_weights:
         return
     index = folder / INDEX_FILE
     if _exists(index):
-        names = _read_json(index).get("weight_map")
+        names = read_json(index).get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
             raise ModelError(f"{index} has no weight_map")
         for shard in sorted(set(names.values())):
@@ -175,18 +175,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         raise ModelError(f"{shown(str(path))} cannot be read: {error.strerror}") from error
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not valid JSON") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} is not a JSON object")
-    return value
 
 
 def _hub_cache() -> Path:

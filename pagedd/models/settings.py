@@ -127,7 +127,7 @@ class Settings:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; raises ``ModelError`` naming the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -36,6 +36,19 @@ class ModelInputs:
         )
 
 
+def sampled_rows(chunks: tuple[Chunk, ...]) -> tuple[list[int], list[int]]:
+    """For every drawing slot, in plan order: the slot, and the row whose logits it draws from."""
+    slots: list[int] = []
+    rows: list[int] = []
+    end = 0
+    for chunk in chunks:
+        end += chunk.length
+        for slot in chunk.samples:
+            slots.append(slot)
+            rows.append(end - 1)
+    return slots, rows
+
+
 def _staging(size: int | tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, npt.NDArray[Any]]:
     tensor = torch.zeros(size, dtype=dtype)
     return tensor, tensor.numpy()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pagedd.core.plan import Chunk, Grow, Join
-from pagedd.runtime.batch import Batch
+from pagedd.runtime.batch import Batch, sampled_rows
 from pagedd.runtime.sampling_rows import SamplingRows
 from pagedd.runtime.staging import Field, Layout, Staging
 from pagedd_kernels.inputs import PagedInputs, SamplingInputs
@@ -129,14 +129,7 @@ class QueuedBatch:
 
     def drawing(self, chunks: tuple[Chunk, ...]) -> Drawing:
         """Who draws in a step."""
-        slots: list[int] = []
-        rows: list[int] = []
-        end = 0
-        for chunk in chunks:
-            end += chunk.length
-            for slot in chunk.samples:
-                slots.append(slot)
-                rows.append(end - 1)
+        slots, rows = sampled_rows(chunks)
         where = np.array(slots, dtype=np.int64)
         return Drawing(where, np.array(rows, dtype=np.int64), self.host.num_tokens[where])
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagedd.core.plan import Chunk, Sampled, StepPlan, StepResult
+from pagedd.core.plan import Sampled, StepPlan, StepResult
 from pagedd.models.load import LoadedModel
-from pagedd.runtime.batch import Batch
+from pagedd.runtime.batch import Batch, sampled_rows
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.sampler import Sampler
 from pagedd.runtime.swap import Swap
@@ -66,7 +66,7 @@ class Runner:
         inputs = self.batch.build(plan.chunks)
         built = perf_counter()
         hidden = self.model.forward(inputs.token_ids, inputs.paged, self.cache, inputs.prompt_lens)
-        slots, rows = _sampled_rows(plan.chunks)
+        slots, rows = sampled_rows(plan.chunks)
         if not slots:
             self.phases = {"build": built - began, "execute": perf_counter() - built, "sample": 0.0}
             return ()
@@ -91,19 +91,6 @@ class Runner:
             self.sampler.join(join)
         for grow in plan.grow:
             self.batch.grow(grow)
-
-
-def _sampled_rows(chunks: tuple[Chunk, ...]) -> tuple[list[int], list[int]]:
-    """For every drawing slot, in plan order: the slot, and the row whose logits it draws from."""
-    slots: list[int] = []
-    rows: list[int] = []
-    end = 0
-    for chunk in chunks:
-        end += chunk.length
-        for slot in chunk.samples:
-            slots.append(slot)
-            rows.append(end - 1)
-    return slots, rows
 
 
 def _select(hidden: Tensor, rows: list[int]) -> Tensor:

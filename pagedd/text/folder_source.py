@@ -6,7 +6,6 @@ converter, once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from pagedd.errors import ModelError
+from pagedd.models.settings import read_json
 from pagedd.text.source import TextSource
 
 # Everything that can change the result; part of the cache key.
@@ -124,14 +124,4 @@ def _ids(value: object) -> list[int]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """The object in the file; empty if there is no such file. Errors: ``ModelError``."""
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not valid JSON") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} is not a JSON object")
-    return value
+    return read_json(path) if path.exists() else {}

@@ -38,7 +38,7 @@ class Row(NamedTuple):
 # The first row that fits is taken. Every row compiles without spills and within the shared memory
 # of its architecture: `python -m pagedd_kernels.aot` checks that. K and V wait for the load of the
 # page table, so 3 stages give one buffer beside the one computed with, 5 give two.
-TABLE: tuple[Row, ...] = (
+_OF_80 = (
     Row(80, "16", "decode", 64, Tile(16, 64, 4, 3)),
     Row(80, "16", "decode", 128, Tile(16, 64, 4, 3)),
     Row(80, "16", "decode", 256, Tile(16, 32, 4, 3)),
@@ -58,6 +58,8 @@ TABLE: tuple[Row, ...] = (
     Row(80, "32", "prefill", 64, Tile(32, 32, 4, 3), group=32),
     Row(80, "32", "prefill", 128, Tile(32, 32, 8, 3), group=32),
     Row(80, "32", "prefill", 256, Tile(16, 16, 4, 3)),
+)
+_OF_90 = (
     Row(90, "16", "decode", 64, Tile(16, 64, 4, 5)),
     Row(90, "16", "decode", 128, Tile(16, 64, 4, 5)),
     Row(90, "16", "decode", 256, Tile(16, 32, 4, 5)),
@@ -77,26 +79,8 @@ TABLE: tuple[Row, ...] = (
     Row(90, "32", "prefill", 64, Tile(32, 32, 4, 3), group=32),
     Row(90, "32", "prefill", 128, Tile(32, 32, 8, 3), group=32),
     Row(90, "32", "prefill", 256, Tile(16, 16, 4, 3)),
-    Row(100, "16", "decode", 64, Tile(16, 64, 4, 5)),
-    Row(100, "16", "decode", 128, Tile(16, 64, 4, 5)),
-    Row(100, "16", "decode", 256, Tile(16, 32, 4, 5)),
-    Row(100, "16", "decode", 128, Tile(32, 64, 4, 3), group=32),
-    Row(100, "16", "prefill", 64, Tile(64, 64, 4, 3), group=64),
-    Row(100, "16", "prefill", 128, Tile(64, 64, 4, 3), group=64),
-    Row(100, "16", "prefill", 256, Tile(64, 32, 8, 3), group=64),
-    Row(100, "8", "decode", 64, Tile(16, 64, 4, 5)),
-    Row(100, "8", "decode", 128, Tile(16, 64, 4, 5)),
-    Row(100, "8", "decode", 256, Tile(16, 32, 4, 5)),
-    Row(100, "8", "prefill", 64, Tile(64, 64, 4, 3), group=64),
-    Row(100, "8", "prefill", 128, Tile(64, 64, 4, 3), group=64),
-    Row(100, "8", "prefill", 256, Tile(64, 32, 8, 3), group=64),
-    Row(100, "32", "decode", 64, Tile(16, 16, 4, 3)),
-    Row(100, "32", "decode", 128, Tile(16, 16, 4, 3)),
-    Row(100, "32", "decode", 256, Tile(16, 16, 4, 3)),
-    Row(100, "32", "prefill", 64, Tile(32, 32, 4, 3), group=32),
-    Row(100, "32", "prefill", 128, Tile(32, 32, 8, 3), group=32),
-    Row(100, "32", "prefill", 256, Tile(16, 16, 4, 3)),
 )
+TABLE = (*_OF_80, *_OF_90, *(row._replace(architecture=100) for row in _OF_90))
 ARCHITECTURES = (80, 90, 100)
 MAX_HEAD_DIM = 256
 MAX_SPLITS = 32

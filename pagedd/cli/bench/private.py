@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pagedd.cli.flags import given_flags
@@ -52,12 +51,7 @@ class PrivateDaemons:
         self._folder = tempfile.TemporaryDirectory(prefix="pagedd-bench-")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end_all()
         self._folder.cleanup()
 
