@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field
 from pagedd import protocol
 from pagedd.cli.connection import Connection, from_wire
 from pagedd.cli.interrupt import Interrupts
-from pagedd.cli.terminal import Notice
+from pagedd.cli.terminal import Notice, check_reader
 
-# Between two looks at Ctrl-C. Frames wake the loop at once; this bounds only the interrupt.
+# Between two looks at Ctrl-C and at who reads. Frames wake the loop at once.
 LOOK_S = 0.1
 CANCEL_PATIENCE_S = 1.0
 
@@ -38,7 +39,8 @@ def ask(
     """Send ``request``, hand each piece of text to ``show``, and wait for the end.
 
     Ctrl-C cancels the request on the daemon and returns soon after, a second one at once.
-    Errors: those of the daemon as exceptions; whatever ``show`` raises, after a cancel.
+    Errors: those of the daemon as exceptions; whatever ``show`` raises, after a cancel, and
+    ``BrokenPipeError`` when who reads standard output has left, even if nothing comes to be shown.
     """
     answer, notice, began = Answer(), Notice(), time.monotonic()
     prompt_tokens = 0
@@ -87,10 +89,15 @@ def _without_name(reason: str, name: str) -> str:
 def _frames(
     connection: Connection, request: protocol.Generate, interrupts: Interrupts
 ) -> Iterator[protocol.ServerFrame]:
-    """The frames of the request up to its last one, or until patience with a cancel ends."""
+    """The frames of the request up to its last one, or until patience with a cancel ends.
+
+    Errors: ``BrokenPipeError`` when who reads has left.
+    """
     connection.send(request)
     give_up: float | None = None
     while True:
+        if not interrupts.count:  # Ctrl-C ends the reader as well, and says more
+            check_reader(sys.stdout)
         frame = connection.receive(LOOK_S)
         if interrupts.count and give_up is None:
             connection.send(protocol.Cancel(request.id))

@@ -8,6 +8,7 @@ prefill is not cut.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Self
 
@@ -17,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from pagedd import protocol
 from pagedd.cli.interrupt import Interrupted, Interrupts
-from pagedd.cli.terminal import Notice
+from pagedd.cli.terminal import Notice, check_reader
 from pagedd.codes import class_of
 from pagedd.errors import PageddError, Unreachable
 from pagedd.reach import (
@@ -104,7 +105,10 @@ def open_connection(url: str, api_key: str | None = None) -> Connection:
 
 
 def open_ready(url: str, api_key: str | None, interrupts: Interrupts) -> Connection:
-    """Connect, and wait while the daemon still loads its model. Errors: also ``Interrupted``."""
+    """Connect, and wait while the daemon still loads its model.
+
+    Errors: also ``Interrupted``, and ``BrokenPipeError`` when who reads standard output has left.
+    """
     notice = Notice()
     try:
         while True:
@@ -115,6 +119,7 @@ def open_ready(url: str, api_key: str | None, interrupts: Interrupts) -> Connect
             with connection:
                 until = time.monotonic() + LOADING_LOOK_S
                 while not interrupts.count and (rest := until - time.monotonic()) > 0:
+                    check_reader(sys.stdout)
                     connection.receive(min(rest, LOADING_LOOK_S / 4))
             if interrupts.count:
                 raise Interrupted("interrupted while the daemon was loading the model")

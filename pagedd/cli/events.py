@@ -118,7 +118,7 @@ def _follow(
 ) -> int:
     """Until Ctrl-C, or until who reads has left. Errors: ``Lost`` when the daemon ends."""
     from pagedd.cli.interrupt import Interrupts
-    from pagedd.cli.terminal import is_fancy, reader_left
+    from pagedd.cli.terminal import check_reader, is_fancy
     from pagedd.protocol import Event
 
     with Interrupts() as interrupts:
@@ -127,8 +127,8 @@ def _follow(
             if isinstance(frame, Event) and wanted(frame):
                 show(frame)
                 sys.stdout.flush()
-            elif frame is None and reader_left(sys.stdout):
-                raise BrokenPipeError
+            else:
+                check_reader(sys.stdout)
     if is_fancy(sys.stdout):
         print()  # the terminal has written ^C into the line
     return 130

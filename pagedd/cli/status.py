@@ -98,11 +98,14 @@ def _watch(connection: Connection, args: argparse.Namespace) -> int:
 
 
 def _wait(connection: Connection, seconds: float, interrupts: Interrupts) -> None:
-    """Until the next look; a connection that ends meanwhile is noticed."""
+    """Until the next look; a connection that ends or a reader that leaves is noticed."""
     import time
+
+    from pagedd.cli.terminal import check_reader
 
     until = time.monotonic() + seconds
     while not interrupts.count and (rest := until - time.monotonic()) > 0:
+        check_reader(sys.stdout)
         connection.receive(min(rest, 0.1))
 
 

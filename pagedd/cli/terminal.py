@@ -68,16 +68,21 @@ def columns_of(stream: TextIO) -> int:
     return shutil.get_terminal_size((100, 24)).columns if is_terminal(stream) else 200
 
 
-def reader_left(stream: TextIO) -> bool:
-    """Whether a pipe has nobody at its other end, so that waiting for more to write is vain."""
+def check_reader(stream: TextIO) -> None:
+    """For loops that wait for something to write: a reader that has left ends them too.
+
+    Errors: ``BrokenPipeError``, as a write would, when nobody is at the other end of ``stream``.
+    """
     import select
 
     try:
         poll = select.poll()
-        poll.register(stream.fileno(), 0)  # errors are reported without being asked for
-        return any(event & select.POLLERR for _, event in poll.poll(0))
+        poll.register(stream.fileno(), 0)  # these two are reported without being asked for
+        events = [event for _, event in poll.poll(0)]
     except (OSError, ValueError):
-        return False
+        return  # no file of the system's
+    if any(event & (select.POLLERR | select.POLLHUP) for event in events):
+        raise BrokenPipeError
 
 
 def prepare_streams() -> None:

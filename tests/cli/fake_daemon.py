@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -53,12 +53,14 @@ def status(**changes: Any) -> protocol.Status:
 @dataclass
 class FakeDaemon:
     """``texts`` are the deltas of every answer; ``hold`` keeps the request open after them until it
-    is cancelled; ``refuse`` answers with this error instead; ``drop`` ends the connection after
-    the deltas. ``received`` gets every frame of a client, and None when a connection ends."""
+    is cancelled; the last of them waits for ``gate``; ``refuse`` answers with this error instead;
+    ``drop`` ends the connection after the deltas. ``received`` gets every frame of a client, and
+    None when a connection ends."""
 
     path: Path
     texts: list[str] = field(default_factory=lambda: ["Hel", "lo"])
     hold: bool = False
+    gate: threading.Event | None = None
     reasons: list[str] = field(default_factory=list)  # it is preempted for them, and comes back
     refuse: protocol.Error | None = None
     refuse_chat: bool = False
@@ -108,7 +110,9 @@ class FakeDaemon:
 
     def _serve(self, connection: ServerConnection) -> None:
         def send(frame: protocol.ServerFrame) -> None:
-            connection.send(msgspec.msgpack.encode(frame))
+            # a client that has left is heard to its last frame, though nothing reaches it any more
+            with suppress(ConnectionClosed):
+                connection.send(msgspec.msgpack.encode(frame))
 
         try:
             limits = protocol.Limits(1 << 24, 1024, 64, 64, 20, 1000)
@@ -182,6 +186,8 @@ class FakeDaemon:
             send(protocol.Resumed(frame.id, "swap", "it came back", 9))
         if frame.stream:
             for seq, text in enumerate(self.texts, 1):
+                if self.gate is not None and seq == len(self.texts):
+                    assert self.gate.wait(30)
                 send(protocol.Delta(frame.id, 0, seq, text, [seq]))
         if self.drop:
             connection.close(1011, "gone")

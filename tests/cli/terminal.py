@@ -46,6 +46,21 @@ def run(
     )
 
 
+@contextmanager
+def running(
+    *arguments: str, env: Mapping[str, str], stdout: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command with a pipe for its errors. It is killed at the end, so that a test which fails
+    does not wait for it."""
+    with subprocess.Popen(
+        [*PAGEDD, *arguments], env=env, stdout=stdout, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 class Screen:
     """A command on a pseudo terminal: what it writes, and keys for it."""
 

@@ -27,7 +27,7 @@ from tests.cli.records import (
     WAITING,
     event,
 )
-from tests.cli.terminal import PAGEDD, environment, on_terminal, run
+from tests.cli.terminal import PAGEDD, environment, on_terminal, run, running
 
 LINE = (
     "22:13:19.660  preempted      #17 r41  gave way to r3 (#5), which lacked pages: priority -5 "
@@ -159,17 +159,13 @@ def test_following_ends_with_69_when_the_daemon_does(
 
 def test_a_reader_that_leaves_ends_it_quietly(env: dict[str, str], daemon: FakeDaemon) -> None:
     daemon.past = [event(ACCEPTED)]
-    command = [*PAGEDD, "events", "--follow"]
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with running("events", "--follow", env=env) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         # nothing more is written: that nobody reads is noticed all the same
-        assert process.wait(30) == 0
-        assert process.stderr.read() == b""
+        assert process.communicate(timeout=30)[1] == b""
+        assert process.returncode == 0
 
 
 def test_a_pipe_that_is_closed_from_the_start(env: dict[str, str], daemon: FakeDaemon) -> None:

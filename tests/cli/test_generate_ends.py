@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import threading
+from collections.abc import Callable
+
+import pytest
 
 from pagedd import protocol
+from pagedd.cli.answer import ask
+from pagedd.cli.connection import open_ready
+from pagedd.cli.interrupt import Interrupts
 from tests.cli.fake_daemon import FakeDaemon
-from tests.cli.terminal import PAGEDD, on_terminal, run
+from tests.cli.terminal import PAGEDD, on_terminal, run, running
+
+
+def socketpair() -> tuple[int, int]:
+    """What some programs give their children for standard output."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
 
 
 def test_a_lost_connection_keeps_what_came(env: dict[str, str], daemon: FakeDaemon) -> None:
@@ -48,16 +62,71 @@ def test_a_killed_command_leaves_its_connection(env: dict[str, str], daemon: Fak
         daemon.next(type(None))
 
 
-def test_a_closed_pipe_ends_quietly_and_cancels(env: dict[str, str], daemon: FakeDaemon) -> None:
-    daemon.hold = True
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [*PAGEDD, "generate", "hi"]
-    process = subprocess.Popen(command, env=env, stdout=writer, stderr=subprocess.PIPE)
-    os.close(writer)
-    assert daemon.next(protocol.Cancel).id == "generate"
+def ends_quietly(process: subprocess.Popen[bytes]) -> None:
     assert process.communicate(timeout=30)[1] == b""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("flag", ["--raw", "--json"])
+@pytest.mark.parametrize("texts", [["Hel", "lo"], []])
+def test_a_pipe_that_is_closed_from_the_start(
+    env: dict[str, str], daemon: FakeDaemon, texts: list[str], flag: str
+) -> None:
+    daemon.hold, daemon.texts = True, texts
+    reader, writer = os.pipe()
+    os.close(reader)
+    with running("generate", flag, "hi", env=env, stdout=writer) as process:
+        os.close(writer)
+        assert daemon.next(protocol.Cancel).id == "generate"
+        ends_quietly(process)
+
+
+def test_who_leaves_while_a_token_is_on_its_way(env: dict[str, str], daemon: FakeDaemon) -> None:
+    """The daemon has to hear of it, though it finds the connection closed when it sends."""
+    daemon.hold, daemon.gate = True, threading.Event()
+    with running("generate", "hi", env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(3) == b"Hel"
+        process.stdout.close()
+        ends_quietly(process)
+        daemon.gate.set()
+        assert daemon.next(protocol.Cancel).id == "generate"
+
+
+@pytest.mark.parametrize("pair", [os.pipe, socketpair])
+def test_who_leaves_is_noticed_though_no_more_tokens_come(
+    env: dict[str, str], daemon: FakeDaemon, pair: Callable[[], tuple[int, int]]
+) -> None:
+    daemon.hold = True
+    reader, writer = pair()
+    with running("generate", "hi", env=env, stdout=writer) as process:
+        os.close(writer)
+        with open(reader, "rb") as file:
+            assert file.read(5) == b"Hello"
+        assert daemon.next(protocol.Cancel).id == "generate"
+        ends_quietly(process)
+
+
+def test_output_that_fails_cancels(daemon: FakeDaemon) -> None:
+    """Whoever reads may leave between the look at that and the write."""
+    daemon.hold = True
+
+    def show(text: str) -> None:
+        raise BrokenPipeError
+
+    with Interrupts() as interrupts, open_ready(daemon.url, None, interrupts) as connection:
+        with pytest.raises(BrokenPipeError):
+            ask(connection, protocol.Generate(id="own", prompt="hi"), interrupts, show)
+        assert daemon.next(protocol.Cancel).id == "own"
+
+
+def test_who_leaves_while_the_model_is_loading(env: dict[str, str], daemon: FakeDaemon) -> None:
+    daemon.max_model_len = 0
+    with running("generate", "hi", env=env) as process:
+        assert process.stdout is not None
+        daemon.next(type(None))  # it looked once
+        process.stdout.close()
+        ends_quietly(process)
 
 
 def test_it_waits_while_the_model_is_loading(env: dict[str, str], daemon: FakeDaemon) -> None:

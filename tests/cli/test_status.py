@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pagedd import protocol
 from pagedd.cli.status_view import ASCII, BAR_CELLS, RICH, amount, bar, lines_of
 from tests.cli.fake_daemon import FakeDaemon, status
-from tests.cli.terminal import PAGEDD, on_terminal, run
+from tests.cli.terminal import PAGEDD, on_terminal, run, running
 
 COUNT = st.integers(0, 10_000)
 
@@ -158,6 +158,14 @@ def test_watching_as_json_is_a_line_each_time_until_ctrl_c(
             assert json.loads(process.stdout.readline())["state"] == "ready"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+def test_watching_ends_when_who_reads_leaves(env: dict[str, str], daemon: FakeDaemon) -> None:
+    with running("status", "--watch", "--json", "--interval", "3600", env=env) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
 
 
 def test_watching_ends_with_3_when_the_daemon_goes(env: dict[str, str], daemon: FakeDaemon) -> None:
