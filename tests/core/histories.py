@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from pagedd.core.policies import POLICIES
@@ -14,6 +15,13 @@ LIMITS = st.binary(min_size=6, max_size=6)
 MODE = st.binary(min_size=2, max_size=2)
 PUSHES = st.lists(st.binary(min_size=8, max_size=8), min_size=20, max_size=60)
 HAPPENINGS = st.lists(st.binary(min_size=8, max_size=8), min_size=6, max_size=30)
+
+REPEATABLE = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 BASES = ((1, 2, 3, 4, 5, 6) * 8, (1, 2, 3, 4, 9, 8) * 8, (7, 0, 7) * 16)
 

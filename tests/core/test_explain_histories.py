@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from pagedd.core.events import MAX_HOLDERS, Waiting
 from pagedd.core.plan import StepPlan
 from pagedd.core.sequence import Sequence, SequenceState
-from tests.core.histories import HAPPENINGS, LIMITS, MODE, act, finish, swap_world_of
+from tests.core.histories import HAPPENINGS, LIMITS, MODE, REPEATABLE, act, finish, swap_world_of
 from tests.core.test_explain import explained, head
 from tests.core.world import World
 
-HISTORIES = settings(
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+HISTORIES = settings(REPEATABLE, max_examples=200)
 
 
 def starts_next(world: World, mine: Waiting) -> bool:

@@ -8,7 +8,7 @@ of who waits (``inversion``).
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from pagedd.core import policies
 from tests.core.histories import (
@@ -16,6 +16,7 @@ from tests.core.histories import (
     LIMITS,
     MODE,
     PUSHES,
+    REPEATABLE,
     act,
     finish,
     push,
@@ -24,13 +25,7 @@ from tests.core.histories import (
     world_of,
 )
 
-HISTORIES = settings(
-    max_examples=2300,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+HISTORIES = settings(REPEATABLE, max_examples=2300)
 
 
 @HISTORIES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from pagedd.core import policies
 from pagedd.core.events import Token
@@ -12,6 +12,7 @@ from tests.core.histories import (
     LIMITS,
     MODE,
     PUSHES,
+    REPEATABLE,
     act,
     finish,
     push,
@@ -22,13 +23,7 @@ from tests.core.overlapped import OverlappedWorld
 from tests.core.symbolic import INVALID
 from tests.core.world import World, config
 
-HISTORIES = settings(
-    max_examples=80,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+HISTORIES = settings(REPEATABLE, max_examples=80)
 
 
 @HISTORIES

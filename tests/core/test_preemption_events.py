@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from pagedd.core.costs import Choice
 from pagedd.core.events import Preempted, Resumed
@@ -15,7 +15,7 @@ from pagedd.core.policies import POLICIES
 from pagedd.core.prefix import PrefixIndex
 from pagedd.core.scheduler import SchedulerConfig
 from pagedd.core.sequence import Sequence
-from tests.core.histories import HAPPENINGS, LIMITS, MODE, act, finish, swap_world_of
+from tests.core.histories import HAPPENINGS, LIMITS, MODE, REPEATABLE, act, finish, swap_world_of
 from tests.core.world import World, config, prompt
 
 Who = tuple[int, int]  # handle and choice
@@ -194,13 +194,7 @@ def test_every_way_to_give_way(policy: str, mode: str, num_host_pages: int) -> N
 def test_random_histories_tell_the_truth() -> None:
     ways: Counter[str] = Counter()
 
-    @settings(
-        max_examples=300,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(REPEATABLE, max_examples=300)
     @given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
     def check(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
         world = Witness(swap_world_of(limits, mode).config)

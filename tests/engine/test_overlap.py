@@ -12,13 +12,13 @@ from pagedd.engine.messages import (
     CancelRequest,
     Command,
     EngineConfig,
-    Ready,
     Reprioritize,
     Shutdown,
     Submit,
 )
 from pagedd.engine.overlap import serve_overlapped
 from tests.engine.device import Device, limits, run, scheduler, submit, texts
+from tests.engine.parts import READY
 from tests.engine.test_loop import Script, ScriptedLink
 
 
@@ -61,23 +61,8 @@ class ConfiguredLink(ScriptedLink):
 
 def test_an_engine_whose_runner_launches_runs_one_step_ahead() -> None:
     device = Device(limits())
-    ready = Ready(
-        model="none",
-        text_dir="",
-        device="fake",
-        dtype="float32",
-        vocab_size=11,
-        max_model_len=30,
-        page_size=4,
-        num_pages=9,
-        num_host_pages=4,
-        max_num_seqs=4,
-        max_num_batched_tokens=8,
-        eos_ids=(0,),
-        notes=(),
-    )
     link = ConfiguredLink([[submit(1, max_tokens=2, ignore_eos=True)], [], [], []])
-    engine = Engine(ready, scheduler(device.config), device)
+    engine = Engine(READY, scheduler(device.config), device)
     assert run_engine(link, lambda config, progress: engine) == 0
     assert device.order == ["launch 0", "launch 1", "collect 0", "collect 1"]
 

@@ -27,6 +27,17 @@ PAGE_SECONDS = 1e-3
 
 Asked = tuple[Sequence[int], SamplingParams]
 
+SAMPLING: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"seed": 11},
+    {"temperature": 0.0, "frequency_penalty": 0.8, "repetition_penalty": 1.3},
+    {"seed": 12, "top_p": 0.8, "presence_penalty": 0.5},
+    {"seed": 13, "top_k": 30, "min_p": 0.02, "min_tokens": 20},
+    {"seed": 14, "n": 3},
+    {"temperature": 0.0, "logprobs": 2},
+    {"seed": 15, "temperature": 1.5, "ignore_eos": True},
+]
+
 
 @dataclass
 class Outcome:

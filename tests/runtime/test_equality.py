@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pagedd.core.request import SamplingParams
-from tests.runtime.harness import Asked, Bench, Outcome
+from tests.runtime.harness import SAMPLING, Asked, Bench, Outcome
 from tests.tiny.models import KINDS, build
 
 
@@ -44,22 +44,9 @@ def tokens(outcomes: list[list[Outcome]]) -> list[list[tuple[list[int], str | No
     return [[(choice.tokens, choice.finish) for choice in choices] for choices in outcomes]
 
 
-KINDS_OF_SAMPLING: list[dict[str, Any]] = [
-    {"temperature": 0.0},
-    {"seed": 11},
-    {"temperature": 0.0, "frequency_penalty": 0.8, "repetition_penalty": 1.3},
-    {"seed": 12, "top_p": 0.8, "presence_penalty": 0.5},
-    {"seed": 13, "top_k": 30, "min_p": 0.02, "min_tokens": 20},
-    {"seed": 14, "n": 3},
-    {"temperature": 0.0, "logprobs": 2},
-    {"seed": 15, "temperature": 1.5, "ignore_eos": True},
-]
-
-
 def asked(count: int, seed: int = 0) -> list[Asked]:
-    kinds = KINDS_OF_SAMPLING
     return [
-        (prompt, SamplingParams(max_tokens=24 + 3 * i, **kinds[i % len(kinds)]))
+        (prompt, SamplingParams(max_tokens=24 + 3 * i, **SAMPLING[i % len(SAMPLING)]))
         for i, prompt in enumerate(prompts(count, seed))
     ]
 

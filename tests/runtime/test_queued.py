@@ -16,21 +16,11 @@ from pagedd.runtime.device_step import buckets
 from pagedd.runtime.queued_batch import MOST_CHANGES, QueuedBatch
 from pagedd.runtime.reading import Reading
 from tests.runtime import queued
-from tests.runtime.harness import Asked, Bench, Outcome
+from tests.runtime.harness import SAMPLING, Asked, Bench, Outcome
 from tests.runtime.queued import QueuedBench
 from tests.tiny.models import build
 
-SAMPLING: list[dict[str, Any]] = [
-    {"temperature": 0.0},
-    {"seed": 11},
-    {"temperature": 0.0, "frequency_penalty": 0.8, "repetition_penalty": 1.3},
-    {"seed": 12, "top_p": 0.8, "presence_penalty": 0.5},
-    {"seed": 13, "top_k": 30, "min_p": 0.02, "min_tokens": 20},
-    {"seed": 14, "n": 3},
-    {"temperature": 0.0, "logprobs": 2},
-    {"seed": 15, "temperature": 1.5, "ignore_eos": True},
-    {"seed": 16, "logit_bias": {7: 4.0, 9: -100.0}, "logprobs": 0},
-]
+KINDS = [*SAMPLING, {"seed": 16, "logit_bias": {7: 4.0, 9: -100.0}, "logprobs": 0}]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +34,7 @@ def asked() -> list[Asked]:
     rng = random.Random(1)
     common = [rng.randrange(5, 250) for _ in range(21)]
     found: list[Asked] = []
-    for i, changes in enumerate(SAMPLING):
+    for i, changes in enumerate(KINDS):
         own = [rng.randrange(5, 250) for _ in range(rng.randrange(1, 30))]
         params = SamplingParams(**({"max_tokens": 24} | changes))
         found.append((common + own if i % 2 else own, params))

@@ -12,8 +12,8 @@ from pagedd.core.events import PageCounts, Stats, StepEvents
 from pagedd.engine.messages import Step
 from pagedd.server.advice import GIB, MIB, Limits, Pressure, advise
 from pagedd.server.status import StatusBoard
-from tests.engine.parts import NO_STATS
-from tests.server.test_status import FACTS, READY
+from tests.engine.parts import NO_STATS, READY
+from tests.server.test_status import FACTS
 from tests.server.told import preempted
 
 PRESSURE = Pressure(

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from pagedd.core.events import HostPageCounts, PageCounts, StepEvents
-from pagedd.engine.messages import Ready, Step
+from pagedd.engine.messages import Step
 from pagedd.protocol import HostPageCounts as ShownHostPages
 from pagedd.protocol import PreemptionCounts
 from pagedd.server.status import Facts, StatusBoard
-from tests.engine.parts import NO_STATS
+from tests.engine.parts import NO_STATS, READY
 
 FACTS = Facts(state="ready", reason=None, engine_pid=1, connections=0, endpoints=())
-READY = Ready(
-    model="m",
-    text_dir="",
-    device="cpu",
-    dtype="float32",
-    vocab_size=8,
-    max_model_len=64,
-    page_size=4,
-    num_pages=100,
-    num_host_pages=6,
-    max_num_seqs=8,
-    max_num_batched_tokens=8,
-    eos_ids=(0,),
-    notes=(),
-)
 
 
 def test_swapping_shows_and_its_totals_outlive_an_engine() -> None:
