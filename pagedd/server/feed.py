@@ -2,7 +2,8 @@
 
 A subscriber that lags costs nothing but its place: its events wait in the journal, where they are
 kept for everybody. So a feed never fills an outbox, and never costs a client its requests; what
-the journal has dropped by the time that the client reads on is told as ``missed``.
+the journal has dropped by the time that the client reads on is told as ``missed``. Between two of
+those comes a run of events, and not one at a time as the client makes room for it.
 """
 
 from __future__ import annotations
@@ -21,18 +22,24 @@ class Subscription:
         self._journal = journal
         self._outbox = outbox
         self._next = max(journal.end - history, journal.start)
+        self._behind = False  # there was no room for all that it should have had
 
     def send(self, now: float) -> None:
-        """Put what is new into the outbox, while that is less than half full."""
+        """Put what is new into the outbox, while that is less than half full.
+
+        What stopped there goes on when it is less than a quarter full.
+        """
         journal, outbox = self._journal, self._outbox
+        lost = journal.start - self._next
+        if (self._behind or lost > 0) and not outbox.nearly_empty:
+            return
+        if lost > 0:
+            outbox.put(missed(lost, now))
+            self._next = journal.start
         while self._next < journal.end and outbox.has_room:
-            lost = journal.start - self._next
-            if lost > 0:
-                outbox.put(missed(lost, now))
-                self._next = journal.start
-            else:
-                outbox.put(event_of(journal[self._next]))
-                self._next += 1
+            outbox.put(event_of(journal[self._next]))
+            self._next += 1
+        self._behind = self._next < journal.end
 
 
 class EventFeed:

@@ -131,6 +131,11 @@ class Outbox:
         """Less than half full: there is room for what nobody waits for."""
         return 2 * self.size <= self._limit
 
+    @property
+    def nearly_empty(self) -> bool:
+        """Less than a quarter full: what stopped for want of room may go on, and will go far."""
+        return 4 * self.size <= self._limit
+
     def put(self, frame: Struct, handle: int | None = None) -> None:
         """Queue a frame; it stays behind the deltas of ``handle`` that are queued already."""
         if handle is not None:

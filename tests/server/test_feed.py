@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from pagedd.server.decode import Codec
 from pagedd.server.feed import EventFeed
 from pagedd.server.journal import Journal
 from pagedd.server.outbox import Outbox
-from tests.server.wires import ListWire
+from tests.server.wires import ListWire, SlowWire
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +118,35 @@ async def test_what_was_forgotten_before_it_was_read_is_counted() -> None:
     assert await other.handles() == list(range(100)), "nobody else pays for it"
     happen(events, journal, 100)
     assert await reader.handles() == [100]
+
+
+async def test_between_two_gaps_comes_a_run_of_events() -> None:
+    """One frame leaves for every three events: always room for one more, and never for all."""
+    events, journal = feed(size=20)
+    reader, wire = Reader(events, limit=4_000), SlowWire()
+    events.subscribe(reader.outbox, 0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.outbox.run, wire)
+        for handle in range(600):
+            happen(events, journal, handle)
+            if handle % 3 == 0:
+                await wire.take()
+        while await wire.take():
+            pass
+        tasks.cancel_scope.cancel()
+    runs, place = [0], 0
+    for frame in wire.frames:
+        if frame["kind"] == "missed":
+            place += frame["count"]
+            runs.append(0)
+        else:
+            assert frame["handle"] == place, "what was missed is counted exactly"
+            place += 1
+            runs[-1] += 1
+    assert place == 600
+    assert len(runs) > 3
+    largest = max(len(json.dumps(frame)) for frame in wire.frames)
+    assert min(runs) >= 1_000 // largest - 1 > 3, "a quarter of the limit, less the word of the gap"
 
 
 async def test_other_frames_of_the_client_go_first_when_it_lags() -> None:

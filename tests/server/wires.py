@@ -41,3 +41,18 @@ class FullWire(ListWire):
     async def send(self, frame: bytes) -> None:
         self.write([frame])
         await self.open.wait()
+
+
+class SlowWire(FullWire):
+    """Has no room; takes a frame each time that it is told to."""
+
+    async def send(self, frame: bytes) -> None:
+        await super().send(frame)
+        self.open = anyio.Event()
+
+    async def take(self) -> bool:
+        """Take the next frame; False if there is none."""
+        before = len(self.writes)
+        self.open.set()
+        await anyio.wait_all_tasks_blocked()
+        return len(self.writes) > before
