@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import secrets
 import signal
@@ -170,9 +171,20 @@ def start_process(argv: list[str], build: Build) -> int:
     if os.getppid() != args.parent:
         return 0  # the daemon died before the signal was asked for
     link = EngineLink(socket.socket(fileno=args.fd))
-    code = run_engine(link, build)
+    code = run_engine(link, lambda config, progress: _keep(build(config, progress)))
     link.close()
     return code
+
+
+def _keep(engine: Engine) -> Engine:
+    """Take the engine and all modules out of what the garbage collector looks through.
+
+    They stay as long as the process, and with torch there are so many objects that a full
+    collection in the middle of a step would take longer than the step.
+    """
+    gc.collect()
+    gc.freeze()
+    return engine
 
 
 def _fatal(link: EngineLink, when: str, error: Exception) -> int:
