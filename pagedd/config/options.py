@@ -134,6 +134,13 @@ OPTIONS: tuple[Option, ...] = (
             "engine",
         ),
         (
+            "kv-cache-dtype",
+            choice("auto", "fp8_e4m3", "fp8_e5m2"),
+            "auto",
+            "type of the KV cache; auto: that computed with; fp8: half of 16 bits, on a GPU only",
+            "engine",
+        ),
+        (
             "gpu-memory-utilization",
             number(0, 1, above=True),
             0.9,

@@ -18,6 +18,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     model: str
     load_format: str = "auto"  # "auto" or "dummy"
     dtype: str = "auto"
+    kv_cache_dtype: str = "auto"  # that of the activations; or "fp8_e4m3", "fp8_e5m2"
     weights: str = "auto"  # or "dense", "bf16", "int8", "int4"
     device: str = "auto"
     threads: int | None = None

@@ -19,6 +19,7 @@ from pagedd.models.weights import SafetensorsWeights, check_tensors
 from pagedd_kernels.backend import Backend, Selection, select_backend
 
 GIB = 1 << 30
+KV_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 Progress = Callable[[str, float], None]
 Check = Callable[[ModelSpec, torch.device], object]
 
@@ -47,7 +48,7 @@ def load_model(config: EngineConfig, progress: Progress, check: Check | None = N
     """Load the model of ``config``; ``progress(phase, fraction)`` is called as it goes on.
 
     ``check`` is called with the spec that the model will have before any weight is read, and may
-    raise. Errors: ``ModelNotFound``, ``ModelError`` (the files), ``UsageError`` (device, dtype,
+    raise. Errors: ``ModelNotFound``, ``ModelError`` (the files), ``UsageError`` (device, dtypes,
     weights, format).
     """
     if config.load_format not in ("auto", "dummy"):
@@ -58,12 +59,13 @@ def load_model(config: EngineConfig, progress: Progress, check: Check | None = N
     files = resolve(config.model, need_weights=not dummy)
     progress("weights", 0.0)
     spec = replace(_read_spec(files), name=files.name)
-    spec = replace(spec, dtype=_activation_dtype(dtype, spec.dtype, device))
+    kv_dtype = _kv_dtype(config.kv_cache_dtype, device)
+    spec = replace(spec, dtype=_activation_dtype(dtype, spec.dtype, device), kv_dtype=kv_dtype)
     weights = DummyWeights(spec, config.seed or 0) if dummy else _open(files, spec.dtype, form)
     spec = check_tensors(spec, weights)
     if check is not None:
         check(spec, device)
-    selection = _select(device, spec.dtype)
+    selection = _select(device, spec)
     backend = selection.backend
     model = Decoder(
         spec, weights, backend, device, lambda fraction: progress("weights", fraction), form
@@ -127,8 +129,23 @@ def _activation_dtype(name: str, stored: torch.dtype, device: torch.device) -> t
     return DTYPES[name]
 
 
-def _select(device: torch.device, dtype: torch.dtype) -> Selection:
+def _kv_dtype(name: str, device: torch.device) -> torch.dtype | None:
+    """None: that of the activations."""
+    if name == "auto":
+        return None
+    if name not in KV_DTYPES:
+        raise UsageError(f"KV cache dtype {name!r} is unknown: auto, {', '.join(KV_DTYPES)}")
+    if device.type == "cpu":
+        raise UsageError(f"--kv-cache-dtype {name} needs a GPU: a CPU's cache is in --dtype")
+    return KV_DTYPES[name]
+
+
+def _select(device: torch.device, spec: ModelSpec) -> Selection:
+    """The best backend. A cache in 8 bits is not worth a slower one: who has none refuses it."""
     try:
-        return select_backend(device, dtype)
+        best = select_backend(device, spec.dtype)
+        if spec.kv_dtype is not None:
+            select_backend(device, spec.dtype, best.backend.name, spec.kv_dtype)
+        return best
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -84,17 +84,22 @@ class ModelSpec:
     mlp_bias: bool = False
     qk_norm: bool = False  # RMS norm over head_dim on q and k, before the rotation
     tie_embeddings: bool = False  # no output matrix of its own
+    kv_dtype: torch.dtype | None = None  # of the cache; None: that of the activations
 
     @property
     def scale(self) -> float:
         """Multiplier of the attention scores."""
         return float(self.head_dim**-0.5)
 
-    def kv_bytes_per_token(self, dtype: torch.dtype | None = None) -> int:
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values in the cache."""
+        return self.kv_dtype or self.dtype
+
+    def kv_bytes_per_token(self) -> int:
         """Bytes of keys and values of one token across all layers."""
-        return (
-            2 * self.num_layers * self.num_kv_heads * self.head_dim * (dtype or self.dtype).itemsize
-        )
+        values = 2 * self.num_layers * self.num_kv_heads * self.head_dim
+        return values * self.cache_dtype.itemsize
 
 
 class Weights(Protocol):

@@ -43,7 +43,7 @@ def build_runner(
 def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Runner:
     spec = loaded.spec
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
-    cache = map_zeros(dims, spec.dtype)
+    cache = map_zeros(dims, spec.cache_dtype)
     longest = -(-shape.max_model_len // shape.page_size)
     reserve = min(longest, SWAP_RESERVE // shape.page_bytes)
     host_cache = HostCache(cache, shape.num_host_pages, reserve)

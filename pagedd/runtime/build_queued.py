@@ -68,7 +68,7 @@ def queued_runner(
     """The runner with its memory, and no graph yet; ``record`` None: there will be none."""
     spec, device, backend = loaded.spec, loaded.device, loaded.backend
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
-    cache = torch.zeros(dims, dtype=spec.dtype, device=device)
+    cache = torch.zeros(dims, dtype=spec.cache_dtype, device=device)
     host_cache = HostCache(cache, shape.num_host_pages, reserve=0)
     batch = QueuedBatch(
         max_num_seqs=shape.max_num_seqs,
@@ -76,6 +76,8 @@ def queued_runner(
         max_model_len=shape.max_model_len,
         page_size=shape.page_size,
         device=device,
+        # no checkpoint that is read here tells the ranges of its keys and values
+        kv_scales=None if spec.kv_dtype is None else torch.ones(spec.num_layers, 2, device=device),
     )
     rows = SamplingRows(
         max_num_seqs=shape.max_num_seqs,
@@ -110,7 +112,7 @@ def kernel_shape(loaded: LoadedModel, shape: EngineShape) -> KernelShape:
         rope_layers=frozenset(spec.rope_layers),
         qk_norm=spec.qk_norm,
         dtype=spec.dtype,
-        cache_dtype=spec.dtype,
+        cache_dtype=spec.cache_dtype,
     )
 
 

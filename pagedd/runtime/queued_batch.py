@@ -79,6 +79,7 @@ class QueuedBatch:
 
     ``tables [max_num_seqs + 1, max_pages]`` int32 and ``last [max_num_seqs + 1]`` int64 are the
     device's. ``host`` knows of each row the tokens that it joined with, and how many there are now.
+    ``kv_scales``: see ``PagedInputs``.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class QueuedBatch:
         max_model_len: int,
         page_size: int,
         device: torch.device,
+        kv_scales: Tensor | None = None,
     ) -> None:
         self.host = Batch(
             max_num_seqs=max_num_seqs,
@@ -97,6 +99,7 @@ class QueuedBatch:
             page_size=page_size,
         )
         self.nobody = max_num_seqs
+        self.kv_scales = kv_scales
         self.max_pages = self.host.pages.shape[1]
         self.drawn = np.zeros(max_num_seqs + 1, dtype=bool)  # the last token came from the device
         self.tables = torch.zeros(max_num_seqs + 1, self.max_pages, dtype=INT, device=device)
@@ -183,6 +186,7 @@ class QueuedBatch:
             num_decode=decodes,
             max_query_len=length,
             max_seq_len=longest,
+            kv_scales=self.kv_scales,
         )
         names = ("inverse_temperature", "top_k", "top_p", "min_p", "keys", "counters")
         return StepInputs(

@@ -61,6 +61,18 @@ def test_recorded_steps_give_the_same_texts(
     assert tight.preemptions
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="a CPU's cache has no 8 bits")
+def test_a_cache_in_8_bits_is_served_and_swapped(folder: Path) -> None:
+    config = EngineConfig(model=str(folder), device=DEVICE, kv_cache_dtype="fp8_e5m2")
+    narrow = load_model(config, lambda phase, fraction: None)
+    roomy = bench(narrow, captured=False, num_pages=200)
+    tight = bench(narrow, captured=True, num_pages=9, preemption_mode="swap")
+    assert roomy.runner.cache.dtype == tight.runner.cache.dtype == torch.float8_e5m2
+    begun = [[each.tokens[0] for each in choices] for choices in roomy.run(asked())]
+    assert [[each.tokens[0] for each in choices] for choices in tight.run(asked())] == begun
+    assert tight.preemptions
+
+
 def test_greedy_texts_are_those_of_transformers(folder: Path, loaded: LoadedModel) -> None:
     from transformers import AutoModelForCausalLM
 

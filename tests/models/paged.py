@@ -39,7 +39,7 @@ class Paged:
         self.loaded = loaded
         self.page_size = page_size
         shape = (num_pages, spec.num_layers, 2, spec.num_kv_heads, page_size, spec.head_dim)
-        self.cache = torch.full(shape, float("nan"), dtype=spec.dtype)
+        self.cache = torch.full(shape, float("nan"), dtype=spec.cache_dtype)
         self.free = list(range(num_pages))
         random.Random(7).shuffle(self.free)
 

@@ -56,11 +56,17 @@ def test_backends_that_refused_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"dtype": "int8"}, {"device": "tpu"}, {"load_format": "pickle"}],
+    [{"dtype": "int8"}, {"device": "tpu"}, {"load_format": "pickle"}, {"kv_cache_dtype": "fp4"}],
 )
 def test_unknown_choices_are_usage_errors(options: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=next(iter(options.values()))):
         load(build("llama", tmp_path), **options)
+
+
+def test_who_has_no_cache_in_8_bits_refuses_it_by_name(tmp_path: Path) -> None:
+    folder = build("llama", tmp_path)
+    with pytest.raises(UsageError, match="--kv-cache-dtype fp8_e4m3 needs a GPU"):
+        load(folder, device="cpu", kv_cache_dtype="fp8_e4m3")
 
 
 def test_no_model(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +14,15 @@ import torch
 
 from pagedd.core.request import SamplingParams
 from pagedd.engine.messages import EngineConfig
+from pagedd.models.decoder import Decoder
 from pagedd.models.load import LoadedModel, load_model
+from pagedd.models.weights import SafetensorsWeights
 from pagedd.runtime.device_step import buckets
 from pagedd.runtime.queued_batch import MOST_CHANGES, QueuedBatch
 from pagedd.runtime.reading import Reading
+from pagedd_kernels.inputs import FP8
+from pagedd_kernels.reference import TorchBackend
+from tests.models.paged import Held, Paged
 from tests.runtime import queued
 from tests.runtime.harness import SAMPLING, Asked, Bench, Outcome
 from tests.runtime.queued import QueuedBench
@@ -79,6 +87,32 @@ def test_the_same_texts(
     assert told(bench.run(asked(), apart=2)) == expected
     assert (queued.Again.replays > before) == captured
     assert bool(bench.preemptions) == (limits["num_pages"] == 14)
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+def test_a_cache_in_8_bits(loaded: LoadedModel, tmp_path: Path, dtype: torch.dtype) -> None:
+    weights, backend = SafetensorsWeights(build("qwen3", tmp_path)), TorchBackend()
+    spec = replace(loaded.spec, kv_dtype=dtype)
+    narrow = replace(
+        loaded, spec=spec, model=Decoder(spec, weights, backend, loaded.device), backend=backend
+    )
+    prompts = [prompt for prompt, _ in asked()]
+    params = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True, logprobs=0)
+    bench = QueuedBench(narrow, captured=True, num_pages=14, page_size=8, preemption_mode="swap")
+    assert bench.runner.cache.dtype == bench.runner.host_cache.pages.dtype == dtype
+    assert bench.shape.page_bytes == bench.runner.cache[0].nbytes
+    found = bench.run([(prompt, params) for prompt in prompts])
+    assert bench.preemptions
+    wanted = [first_logprob(narrow, prompt) for prompt in prompts]
+    assert [choice.logprobs[0] for [choice] in found] == pytest.approx(wanted, abs=0.01)
+    assert wanted != pytest.approx([first_logprob(loaded, each) for each in prompts], abs=0.05)
+
+
+@torch.inference_mode()
+def first_logprob(model: LoadedModel, prompt: Sequence[int]) -> float:
+    """Of the likeliest token after a prompt that is computed at once."""
+    [logits] = Paged(model).step([(Held(len(prompt)), prompt)])
+    return float(logits[-1].log_softmax(-1).max())
 
 
 def test_steps_without_memory_are_tried_again_smaller(

@@ -82,8 +82,9 @@ def test_more_than_is_free_is_one_clear_line(tiny: Path, asked: dict[str, int], 
     assert "\n" not in raised.value.message
 
 
-def test_whole_pages_go_out_and_come_back() -> None:
-    cache = torch.arange(4 * 6, dtype=torch.float32).reshape(4, 2, 3).contiguous()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn], ids=str)
+def test_whole_pages_go_out_and_come_back(dtype: torch.dtype) -> None:
+    cache = torch.arange(4 * 6, dtype=torch.float32).reshape(4, 2, 3).to(dtype)
     before = cache.clone()
     host = HostCache(cache, 2, reserve=1)
     assert host.pages.shape == (2, 2, 3)
