@@ -139,7 +139,7 @@ def _compile(compiler: list[str], isa: str, target: Path) -> None:
             raise BuildError(f"the C++ compiler took over {COMPILE_SECONDS} s") from None
         if ran.returncode == 0:
             return
-        errors = [line for line in ran.stderr.splitlines() if "error" in line]
+        errors = [line for line in ran.stderr.splitlines() if "error" in line.lower()]
         complaint = complaint or (errors or ran.stderr.splitlines() or ["no message"])[0]
     raise BuildError(f"the C++ compiler {compiler[0]} failed: {complaint}")
 

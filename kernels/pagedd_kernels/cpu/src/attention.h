@@ -76,39 +76,20 @@ class Attention {
     return call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0;
   }
 
-  // Computes a unit; split ones leave states and values [unit's states][padded] behind. The first
-  // keys of `next` (null: none) are asked for on the way.
-  void run(const Unit& u, const Unit* next, Scratch& scratch, State* partial_states,
+  // Computes units [first, last), one after another; split ones leave states and values
+  // [unit's states][padded] behind.
+  void run(const Unit* first, const Unit* last, Scratch& scratch, State* partial_states,
            float* partial_values) const {
-    const int64_t heads = u.rows * group_;
-    const Buffers b = buffers(scratch, heads);
-    const Products products(d_, inner_, padded_, heads);
-    gather_queries(u, b.q);
-    KeyRows<T> tiles[2];
-    int now = 0;
-    int64_t start = first_tile(u);
-    find(u, start, tiles[0]);
-    for (int64_t part = u.part_begin; part < u.part_end; ++part) {
-      clear(heads, b);
-      const int64_t end = std::min((part + 1) * SPLIT, position(u, u.rows - 1) + 1);
-      for (; start < end; start += TILE, now = 1 - now) {
-        const bool more = start + TILE < end || part + 1 < u.part_end;
-        if (more) {
-          find(u, start + TILE, tiles[1 - now]);
-        } else if (next != nullptr) {
-          find(*next, first_tile(*next), tiles[1 - now]);
-        } else {
-          tiles[1 - now] = {};
-        }
-        run_tile(u, start, tiles[now], tiles[1 - now], products, b);
+    Lookout tiles(*this, first, last);
+    for (const Unit* u = first; u < last; ++u) {
+      const Buffers b = compute(*u, tiles, scratch);
+      const int64_t heads = u->rows * group_;
+      if (u->partial >= 0) {
+        std::copy(b.states, b.states + heads, partial_states + u->partial);
+        std::copy(b.total, b.total + heads * padded_, partial_values + u->partial * padded_);
+      } else {
+        for (int64_t h = 0; h < heads; ++h) write(*u, h, b.states[h], b.total + h * padded_);
       }
-      end_part(u, part, b);
-    }
-    if (u.partial >= 0) {
-      std::copy(b.states, b.states + heads, partial_states + u.partial);
-      std::copy(b.total, b.total + heads * padded_, partial_values + u.partial * padded_);
-    } else {
-      for (int64_t h = 0; h < heads; ++h) write(u, h, b.states[h], b.total + h * padded_);
     }
   }
 
@@ -118,7 +99,12 @@ class Attention {
     const int64_t head = u.kv_head * group_ + h % group_;
     T* out = static_cast<T*>(call_.out) + (row * call_.heads + head) * d_;
     const vf sum = set1(state.sum);
-    for (int64_t i = 0; i < d_; i += W) store_up_to(out + i, load(values + i) / sum, d_ - i);
+    for (int64_t i = 0; i < d_; i += PANEL) {
+      vf low, high;
+      Products::columns(values + i, low, high);
+      store_up_to(out + i, low / sum, d_ - i);
+      if (d_ - i > W) store_up_to(out + i + W, high / sum, d_ - i - W);
+    }
   }
 
  private:
@@ -129,22 +115,76 @@ class Attention {
     State* states;   // [heads]
   };
 
+  // The tiles of some units, one after another: this one, and two ahead that are already found.
+  class Lookout {
+   public:
+    Lookout(const Attention& attention, const Unit* first, const Unit* last)
+        : attention_(attention), unit_(first), last_(last), start_(attention.first_tile(*first)) {
+      find(tiles_[0]);
+      find(tiles_[1]);
+    }
+    // To be called before the work on each tile.
+    void look() { find(tiles_[(now_ + 2) % 3]); }
+    const KeyRows<T>& tile() const { return tiles_[now_]; }
+    const KeyRows<T>& next() const { return tiles_[(now_ + 1) % 3]; }
+    void advance() { now_ = (now_ + 1) % 3; }
+
+   private:
+    void find(KeyRows<T>& rows) {
+      if (unit_ == last_) {
+        rows = {};
+        return;
+      }
+      attention_.find(*unit_, start_, rows);
+      start_ += TILE;
+      if (start_ >= attention_.last_key(*unit_)) {
+        if (++unit_ < last_) start_ = attention_.first_tile(*unit_);
+      }
+    }
+
+    const Attention& attention_;
+    const Unit *unit_, *last_;
+    int64_t start_;
+    KeyRows<T> tiles_[3];
+    int now_ = 0;
+  };
+
+  Buffers compute(const Unit& u, Lookout& tiles, Scratch& scratch) const {
+    const int64_t heads = u.rows * group_;
+    const Buffers b = buffers(scratch, heads);
+    const Products products(d_, inner_, padded_, u.rows, group_);
+    gather_queries(u, b.q);
+    products.begin(b);
+    int64_t start = first_tile(u);
+    for (int64_t part = u.part_begin; part < u.part_end; ++part) {
+      clear(heads, b);
+      const int64_t end = std::min((part + 1) * SPLIT, last_key(u));
+      for (; start < end; start += TILE, tiles.advance()) {
+        tiles.look();
+        run_tile(u, start, tiles.tile(), tiles.next(), products, b);
+      }
+      end_part(u, part, b);
+    }
+    return b;
+  }
+
   Buffers buffers(Scratch& scratch, int64_t heads) const {
     const int64_t rows = heads + 2 * Products::ROWS;  // products go on past the last row
-    const int64_t sizes[] = {inner_ * rows,  inner_ * TILE,  TILE * padded_, rows * TILE,
-                             rows * TILE,    rows * padded_, rows * padded_, rows * W,
-                             round_up(rows, 16), 2 * round_up(rows, 16)};
+    const int64_t sizes[] = {inner_ * rows, inner_ * 8,     inner_ * TILE,      TILE * padded_,
+                             rows * TILE,   rows * TILE,    rows * padded_,     rows * padded_,
+                             rows * W,      round_up(rows, 16), 2 * round_up(rows, 16)};
+    constexpr int PARTS = sizeof(sizes) / sizeof(*sizes);
     int64_t total = 0;
     for (int64_t size : sizes) total += round_up(size, 16);
     float* at = reinterpret_cast<float*>(scratch.get(static_cast<size_t>(total) * sizeof(float)));
-    float* part[10];
-    for (int i = 0; i < 10; ++i) {
+    float* part[PARTS];
+    for (int i = 0; i < PARTS; ++i) {
       part[i] = at;
       at += round_up(sizes[i], 16);
     }
-    return {{reinterpret_cast<A*>(part[0]), part[1], part[2], part[3],
-             reinterpret_cast<Weight*>(part[4]), part[5]},
-            part[6], part[7], part[8], reinterpret_cast<State*>(part[9])};
+    return {{reinterpret_cast<A*>(part[0]), part[1], part[2], part[3], part[4],
+             reinterpret_cast<Weight*>(part[5]), part[6]},
+            part[7], part[8], part[9], reinterpret_cast<State*>(part[10])};
   }
 
   void gather_queries(const Unit& u, A* to) const {
@@ -192,6 +232,11 @@ class Attention {
     return std::max(u.part_begin * SPLIT, first_key(position(u, 0)) / TILE * TILE);
   }
 
+  // Behind the last key that the unit sees.
+  int64_t last_key(const Unit& u) const {
+    return std::min(u.part_end * SPLIT, position(u, u.rows - 1) + 1);
+  }
+
   // The keys of a tile that some row of the unit sees.
   void find(const Unit& u, int64_t start, KeyRows<T>& rows) const {
     const int32_t* pages = batch_.page_table + u.seq * batch_.table_stride;
@@ -220,12 +265,15 @@ class Attention {
     while (begin < end && blind(begin)) ++begin;
     while (begin < end && blind(end - 1)) --end;
     if (begin == end) return;
-    products.gather(keys, next, b);
-    const Range range{keys.lo, keys.hi};
+    Ahead<T> ahead(next, d_);
     const int64_t h = begin * group_, rows = (end - begin) * group_;
-    products.score(h, rows, range, b);
-    for (int64_t i = h; i < h + rows; ++i) soften(i, seen(u, i / group_, start), b);
-    products.weigh(h, rows, range, keys, next, b);
+    products.score(h, rows, keys, ahead, b);
+    ahead.phase(TILE / 2, rows);
+    for (int64_t i = h; i < h + rows; ++i) {
+      ahead.step();
+      soften(i, seen(u, i / group_, start), b);
+    }
+    products.weigh(h, rows, keys, next, ahead, b);
   }
 
   // Scores of one row and head → weights 2^(score - maximum); the sums so far rescaled.
@@ -251,9 +299,7 @@ class Attention {
   }
 
   void rescale(int64_t h, float maximum, const Buffers& b) const {
-    float factors[W];
-    store(factors, exp2(set1(b.maximum[h] - maximum)));
-    const vf factor = set1(factors[0]);
+    const vf factor = exp2(set1(b.maximum[h] - maximum));
     b.maximum[h] = maximum;
     store(b.sums + h * W, load(b.sums + h * W) * factor);
     float* values = b.values + h * padded_;

@@ -104,11 +104,9 @@ void paged_attention(Pool& pool, AttentionPlan& plan, const AttentionCall& call,
   const auto count = static_cast<int64_t>(plan.units.size());
   const int64_t pieces = std::min<int64_t>(count, 64 * pool.threads());
   pool.run(pieces, [&](int64_t piece, int worker) {
-    const Unit* end = plan.units.data() + count * (piece + 1) / pieces;
-    for (const Unit* unit = plan.units.data() + count * piece / pieces; unit < end; ++unit) {
-      const Unit* next = unit + 1 < end ? unit + 1 : nullptr;
-      attention.run(*unit, next, pool.scratch(worker), states, values);
-    }
+    const Unit* units = plan.units.data();
+    attention.run(units + count * piece / pieces, units + count * (piece + 1) / pieces,
+                  pool.scratch(worker), states, values);
   });
   pool.run(static_cast<int64_t>(plan.joins.size()), [&](int64_t i, int) {
     join_parts(attention, plan.joins[static_cast<size_t>(i)], states, values);

@@ -6,19 +6,15 @@
 
 #include <optional>
 
-#include "key_tile.h"
-#include "tiles.h"
+#include "attention_tiles.h"
 
 namespace pagedd {
 
-struct Range {
-  int lo, hi;  // keys of a tile
-};
-
-// Buffers of one unit of attention. `heads` counts rows of queries, one for each row and head.
+// Buffers of one unit of attention. `heads` counts all rows of queries, one for each row and head.
 template <class A, class Weight>
 struct ProductBuffers {
   A* q;             // [heads][inner]
+  float* turned;    // [inner / 2][TILE_ROWS] pairs of queries, for the tile unit
   float* keys;      // [inner / PER_STEP][TILE]
   float* tile;      // values of the tile's keys: [TILE][padded], or [TILE / 2][padded] pairs
   float* scores;    // [heads][TILE]
@@ -34,34 +30,44 @@ class AttentionProducts {
   using Buffers = ProductBuffers<typename P::A, float>;
   static constexpr int64_t ROWS = 1;  // rows come in multiples of this
 
-  AttentionProducts(int64_t d, int64_t inner, int64_t padded, int64_t heads)
-      : d_(d), inner_(inner), padded_(padded), in_place_(heads <= WIDE_ROWS && d == padded) {}
+  AttentionProducts(int64_t d, int64_t inner, int64_t padded, int64_t rows, int64_t heads)
+      : d_(d), inner_(inner), padded_(padded),
+        in_place_(rows * heads <= WIDE_ROWS && d == padded) {}
 
-  void gather(const KeyRows<T>& keys, const KeyRows<T>& next, const Buffers& b) const {
-    gather_keys(keys, next, d_, b.keys);
-    if (!in_place_) gather_values(keys, next, d_, padded_, b.tile);
+  // PANEL sums of values in ascending order.
+  static void columns(const float* values, vf& low, vf& high) {
+    low = load(values);
+    high = load(values + W);
   }
 
-  // Products of rows [h, h + rows) with the keys of the range; other columns hold anything.
-  void score(int64_t h, int64_t rows, Range range, const Buffers& b) const {
+  // The queries are in their buffer.
+  void begin(const Buffers&) const {}
+
+  // Products of rows [h, h + rows) with the tile's keys; other columns hold anything.
+  void score(int64_t h, int64_t rows, const KeyRows<T>& keys, Ahead<T>& ahead,
+             const Buffers& b) const {
+    gather_keys(keys, ahead, d_, b.keys);
+    const Range range{keys.lo, keys.hi};
     const int begin = range.lo / PANEL * PANEL;
-    const Spaced<typename P::B> keys{reinterpret_cast<const typename P::B*>(b.keys + begin),
-                                     TILE * P::PER_STEP};
+    const Spaced<typename P::B> panel{reinterpret_cast<const typename P::B*>(b.keys + begin),
+                                      TILE * P::PER_STEP};
     row_blocks(rows, MAX_ROWS, [&](int64_t first, int count) {
-      multiply<P>(count, b.q + (h + first) * inner_, inner_, keys, ceil_div(d_, P::PER_STEP),
+      multiply<P>(count, b.q + (h + first) * inner_, inner_, panel, ceil_div(d_, P::PER_STEP),
                   b.scores + (h + first) * TILE + begin, TILE, round_up(range.hi - begin, PANEL),
                   true);
     });
   }
 
-  // Adds the values of the range's keys to rows [h, h + rows), by their weights. Few rows read the
+  // Adds the values of the tile's keys to rows [h, h + rows), by their weights. Few rows read the
   // values where they lie; many rows share a copy in float32.
-  void weigh(int64_t h, int64_t rows, Range range, const KeyRows<T>& keys, const KeyRows<T>& next,
-             const Buffers& b) const {
+  void weigh(int64_t h, int64_t rows, const KeyRows<T>& keys, const KeyRows<T>& next,
+             Ahead<T>& ahead, const Buffers& b) const {
+    const Range range{keys.lo, keys.hi};
     if (in_place_) {
       add(h, rows, range, Listed<T>{keys.key + range.lo, next.key + range.lo, keys.value_offset},
           b);
     } else {
+      gather_values(keys, ahead, d_, padded_, b.tile);
       add(h, rows, range, Spaced<float>{b.tile + range.lo * padded_, padded_}, b);
     }
   }
@@ -94,30 +100,50 @@ class AttentionProducts<bf16> {
   static constexpr int64_t ROWS = 1;
 #endif
 
-  AttentionProducts(int64_t d, int64_t inner, int64_t padded, int64_t)
+  AttentionProducts(int64_t d, int64_t inner, int64_t padded, int64_t rows, int64_t heads)
       : d_(d), inner_(inner), padded_(padded) {
 #ifdef PAGEDD_TILES
-    if (tiles_allowed()) unit_.emplace(2 * TILE_ROWS);
+    if (!tiles_allowed()) return;
+    if (rows == 1 && heads <= TILE_ROWS) {
+      single_.emplace(d, inner, heads);
+    } else {
+      unit_.emplace(2 * TILE_ROWS);
+    }
 #endif
   }
 
-  void gather(const KeyRows<bf16>& keys, const KeyRows<bf16>& next, const Buffers& b) const {
-    gather_keys(keys, next, d_, b.keys);
-    gather_value_pairs(keys, next, d_, padded_, b.tile);
+  static void columns(const float* values, vf& low, vf& high) { unpaired(values, low, high); }
+
+  void begin(const Buffers& b) const {
+#ifdef PAGEDD_TILES
+    if (single_) single_->turn(b.q, b.turned);
+#endif
   }
 
-  void score(int64_t h, int64_t rows, Range range, const Buffers& b) const {
-    const int begin = range.lo / PANEL * PANEL;
-    const int64_t columns = round_up(range.hi - begin, PANEL);
+  void score(int64_t h, int64_t rows, const KeyRows<bf16>& keys, Ahead<bf16>& ahead,
+             const Buffers& b) const {
+#ifdef PAGEDD_TILES
+    if (single_) {
+      return single_->score(keys, ahead, b.turned, reinterpret_cast<bf16*>(b.keys), b.scores);
+    }
+#endif
+    gather_keys(keys, ahead, d_, b.keys);
+    const int64_t begin = keys.lo / PANEL * PANEL, columns = round_up(keys.hi - begin, PANEL);
     product(rows, {b.q + h * inner_, inner_}, {b.keys + begin, TILE}, inner_ / 2,
             {b.scores + h * TILE + begin, TILE}, columns, true);
   }
 
-  void weigh(int64_t h, int64_t rows, Range, const KeyRows<bf16>&, const KeyRows<bf16>&,
-             const Buffers& b) const {
+  void weigh(int64_t h, int64_t rows, const KeyRows<bf16>& keys, const KeyRows<bf16>&,
+             Ahead<bf16>& ahead, const Buffers& b) const {
+    constexpr int STEP = 32;  // keys that the tile unit takes at once
+    const Range steps{keys.lo / STEP * STEP, static_cast<int>(round_up(keys.hi, STEP))};
+    gather_value_pairs(keys, ahead, d_, padded_, {steps.lo / 2, steps.hi / 2}, b.tile);
+#ifdef PAGEDD_TILES
+    if (single_) return single_->weigh(b.weights, b.tile, steps, ahead, b.values, padded_);
+#endif
     std::fill(b.weights + (h + rows) * TILE, b.weights + (h + round_up(rows, ROWS)) * TILE, bf16{});
-    product(rows, {b.weights + h * TILE, TILE}, {b.tile, padded_}, TILE / 2,
-            {b.values + h * padded_, padded_}, padded_, false);
+    product(rows, {b.weights + h * TILE + steps.lo, TILE}, {b.tile + steps.lo / 2 * padded_, padded_},
+            (steps.hi - steps.lo) / 2, {b.values + h * padded_, padded_}, padded_, false);
   }
 
  private:
@@ -138,6 +164,7 @@ class AttentionProducts<bf16> {
   const int64_t d_, inner_, padded_;
 #ifdef PAGEDD_TILES
   std::optional<TileUnit> unit_;
+  std::optional<SingleRow> single_;
 #endif
 };
 #endif

@@ -36,28 +36,39 @@ inline bool tiles_allowed() {
   return allowed;
 }
 
-// The unit set up for blocks of at most 2 · TILE_ROWS rows, while this object lives. Tiles 0 to 3
-// hold sums (upper and lower rows by left and right columns), 4 and 5 rows of A, 6 and 7 columns
-// of B.
-class TileUnit {
+// The unit's eight tiles with as many rows as given, of 64 bytes, while this object lives.
+class TileSetup {
  public:
-  explicit TileUnit(int64_t rows) {
-    const auto above = static_cast<uint8_t>(std::min(rows, TILE_ROWS));
-    const auto below = static_cast<uint8_t>(rows > TILE_ROWS ? rows - TILE_ROWS : 1);
+  explicit TileSetup(const int64_t (&rows)[8]) {
     alignas(64) Layout layout{};
     layout.palette = 1;
-    const uint8_t heights[] = {above, above, below, below, above, below, TILE_ROWS, TILE_ROWS};
     for (int i = 0; i < 8; ++i) {
       layout.row_bytes[i] = 64;
-      layout.rows[i] = heights[i];
+      layout.rows[i] = static_cast<uint8_t>(std::clamp<int64_t>(rows[i], 1, TILE_ROWS));
     }
     // GCC 12 takes the instruction to read eight bytes only, and may leave out the other stores.
     asm volatile("" : : "r"(&layout) : "memory");
     _tile_loadconfig(&layout);
   }
-  ~TileUnit() { _tile_release(); }
-  TileUnit(const TileUnit&) = delete;
-  TileUnit& operator=(const TileUnit&) = delete;
+  ~TileSetup() { _tile_release(); }
+  TileSetup(const TileSetup&) = delete;
+  TileSetup& operator=(const TileSetup&) = delete;
+
+ private:
+  struct Layout {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  };
+};
+
+// The unit set up for blocks of at most 2 · TILE_ROWS rows. Tiles 0 to 3 hold sums (upper and lower
+// rows by left and right columns), 4 and 5 rows of A, 6 and 7 columns of B.
+class TileUnit {
+ public:
+  explicit TileUnit(int64_t rows)
+      : setup_({rows, rows, rows - TILE_ROWS, rows - TILE_ROWS, rows, rows - TILE_ROWS, TILE_ROWS,
+                TILE_ROWS}) {}
 
   // c (+)= a * b for 2W columns; `pairs` of the inner dimension, a multiple of TILE_DEPTH / 2. With
   // `lower` the rows are all that the unit is set up for, else the upper TILE_ROWS at most.
@@ -71,12 +82,6 @@ class TileUnit {
   }
 
  private:
-  struct Layout {
-    uint8_t palette, start, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-  };
-
   template <bool LOWER>
   static void run(Matrix<const bf16> a, Matrix<const float> b, int64_t pairs, Matrix<float> c,
                   bool fresh) {
@@ -114,6 +119,8 @@ class TileUnit {
       _tile_stored(3, below + W, c_row);
     }
   }
+
+  TileSetup setup_;
 };
 
 // Rows in multiples of TILE_ROWS, the unit set up for twice as many at once.

@@ -127,6 +127,24 @@ inline void transpose(vf (&r)[W]) {
   }
 }
 
+// Columns c to c + 3 of W rows of `stride` numbers, as four vectors
+inline void four_columns(const float* from, int64_t stride, vf (&column)[4]) {
+  vf r[4];
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_castps128_ps512(_mm_loadu_ps(from + i * stride));
+    r[i] = _mm512_mask_broadcast_f32x4(r[i], 0x00f0, _mm_loadu_ps(from + (i + 4) * stride));
+    r[i] = _mm512_mask_broadcast_f32x4(r[i], 0x0f00, _mm_loadu_ps(from + (i + 8) * stride));
+    r[i] = _mm512_mask_broadcast_f32x4(r[i], 0xf000, _mm_loadu_ps(from + (i + 12) * stride));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const vf a = i ? _mm512_unpackhi_ps(r[0], r[1]) : _mm512_unpacklo_ps(r[0], r[1]);
+    const vf b = i ? _mm512_unpackhi_ps(r[2], r[3]) : _mm512_unpacklo_ps(r[2], r[3]);
+    const __m512d low = _mm512_castps_pd(a), high = _mm512_castps_pd(b);
+    column[2 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+    column[2 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+  }
+}
+
 #ifdef __AVX512BF16__
 #define PAGEDD_DOT_BF16 1
 // Pairs of bf16 as the bits of a float: c + a.even*b.even + a.odd*b.odd in float32.
@@ -136,12 +154,18 @@ inline vf twice(vf x, int half) {
   const __m512i lanes = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
   return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(8 * half)), x);
 }
-// n numbers (W at most) of two rows, side by side as pairs
-inline vf pair_up(const bf16* even, const bf16* odd, int n) {
-  const auto read = [n](const bf16* p) {
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), p));
-  };
-  return _mm512_castsi512_ps(_mm512_or_si512(read(even), _mm512_slli_epi32(read(odd), 16)));
+// Two rows of 2W numbers → 2W pairs of one of each, in an order of their own that costs least.
+inline void pair_up(vf even, vf odd, float* to) {
+  const __m512i a = _mm512_castps_si512(even), b = _mm512_castps_si512(odd);
+  _mm512_storeu_si512(to, _mm512_unpacklo_epi16(a, b));
+  _mm512_storeu_si512(to + W, _mm512_unpackhi_epi16(a, b));
+}
+// 2W floats in the order of pair_up → in ascending order
+inline void unpaired(const float* from, vf& low, vf& high) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const vf a = load(from), b = load(from + W);
+  low = _mm512_permutex2var_ps(a, lanes, b);
+  high = _mm512_permutex2var_ps(a, _mm512_add_epi32(lanes, _mm512_set1_epi32(8)), b);
 }
 // 2n or fewer numbers (W pairs at most), the others zero, as bits
 inline vf load_pairs(const bf16* p, int numbers) {
