@@ -71,7 +71,8 @@ def look_in_child(config: Config) -> list[Finding]:
     """What needs torch: in a process of its own, whose crash is a finding too."""
     import json
 
-    command = [sys.executable, "-m", CHILD, config["device"], config["dtype"]]
+    asked = [config[name] for name in ("device", "dtype", "kv-cache-dtype")]
+    command = [sys.executable, "-m", CHILD, *asked]
     try:
         child = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=CHILD_TIMEOUT_S

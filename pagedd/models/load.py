@@ -59,13 +59,13 @@ def load_model(config: EngineConfig, progress: Progress, check: Check | None = N
     files = resolve(config.model, need_weights=not dummy)
     progress("weights", 0.0)
     spec = replace(_read_spec(files), name=files.name)
-    kv_dtype = _kv_dtype(config.kv_cache_dtype, device)
-    spec = replace(spec, dtype=_activation_dtype(dtype, spec.dtype, device), kv_dtype=kv_dtype)
+    kv = kv_dtype(config.kv_cache_dtype, device)
+    spec = replace(spec, dtype=_activation_dtype(dtype, spec.dtype, device), kv_dtype=kv)
     weights = DummyWeights(spec, config.seed or 0) if dummy else _open(files, spec.dtype, form)
     spec = check_tensors(spec, weights)
     if check is not None:
         check(spec, device)
-    selection = _select(device, spec)
+    selection = choose_backend(device, spec.dtype, spec.kv_dtype)
     backend = selection.backend
     model = Decoder(
         spec, weights, backend, device, lambda fraction: progress("weights", fraction), form
@@ -129,8 +129,8 @@ def _activation_dtype(name: str, stored: torch.dtype, device: torch.device) -> t
     return DTYPES[name]
 
 
-def _kv_dtype(name: str, device: torch.device) -> torch.dtype | None:
-    """None: that of the activations."""
+def kv_dtype(name: str, device: torch.device) -> torch.dtype | None:
+    """Of the cache; None: that of the activations. Errors: ``UsageError``."""
     if name == "auto":
         return None
     if name not in KV_DTYPES:
@@ -140,12 +140,15 @@ def _kv_dtype(name: str, device: torch.device) -> torch.dtype | None:
     return KV_DTYPES[name]
 
 
-def _select(device: torch.device, spec: ModelSpec) -> Selection:
-    """The best backend. A cache in 8 bits is not worth a slower one: who has none refuses it."""
+def choose_backend(device: torch.device, dtype: torch.dtype, kv: torch.dtype | None) -> Selection:
+    """The best one for activations of ``dtype``, which has to have a cache of ``kv`` (None: any).
+
+    A cache in 8 bits is not worth a slower one. Errors: ``UsageError``.
+    """
     try:
-        best = select_backend(device, spec.dtype)
-        if spec.kv_dtype is not None:
-            select_backend(device, spec.dtype, best.backend.name, spec.kv_dtype)
+        best = select_backend(device, dtype)
+        if kv is not None:
+            select_backend(device, dtype, best.backend.name, kv)
         return best
     except ValueError as error:
         raise UsageError(str(error)) from error

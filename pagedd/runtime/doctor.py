@@ -1,7 +1,8 @@
 """What torch and the kernels say about this machine: the part of ``pagedd doctor`` with torch.
 
-Run as ``python -m pagedd.runtime.doctor DEVICE DTYPE`` (both may be auto); prints a JSON list of
-(verdict, subject, text) on standard output. Exit code 0 unless torch itself cannot be used.
+Run as ``python -m pagedd.runtime.doctor DEVICE DTYPE KV_CACHE_DTYPE`` (each may be auto); prints a
+JSON list of (verdict, subject, text) on standard output. Exit code 0 unless torch itself cannot be
+used.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ Row = tuple[str, str, str]
 LIBRARIES = ("transformers", "tokenizers", "safetensors", "gguf", "triton")
 
 
-def findings(device: str, dtype: str) -> Iterator[Row]:
+def findings(device: str, dtype: str, kv_cache_dtype: str = "auto") -> Iterator[Row]:
     """Rows of (ok, note or bad; subject; text)."""
     threads = torch.get_num_threads()
     yield "ok", "torch", f"{torch.__version__}, {threads} threads by default"
     yield "ok", "libraries", ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     yield from _devices(device)
-    for kind in _wanted(device):
+    kinds = _wanted(device)
+    for kind in kinds:
         yield from _backends(torch.device(kind), _dtype(dtype))
+    if kinds and kv_cache_dtype != "auto":
+        yield _cache(torch.device(kinds[0]), _dtype(dtype), kv_cache_dtype)
 
 
 def _version(name: str) -> str:
@@ -79,5 +83,17 @@ def _backends(device: torch.device, dtype: torch.dtype) -> Iterator[Row]:
         yield "ok" if elsewhere else "note", "kernels", f"{what}: not {name}: {reason}"
 
 
+def _cache(device: torch.device, dtype: torch.dtype, name: str) -> Row:
+    """Whether the device that start would take has the cache that was asked for."""
+    from pagedd.errors import UsageError
+    from pagedd.models.load import choose_backend, kv_dtype  # of what may be missing: only if asked
+
+    try:
+        choose_backend(device, dtype, kv_dtype(name, device))
+    except UsageError as error:
+        return "bad", "kv cache", str(error)
+    return "ok", "kv cache", f"{device.type}: {name}"
+
+
 if __name__ == "__main__":
-    print(json.dumps(list(findings(*sys.argv[1:3]))))
+    print(json.dumps(list(findings(*sys.argv[1:4]))))

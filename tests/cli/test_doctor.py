@@ -30,6 +30,15 @@ def test_every_part_of_the_machine_is_named(home: Path) -> None:
     assert done.returncode == 0
 
 
+def test_a_cache_that_the_device_does_not_have_is_bad(home: Path) -> None:
+    asked = ("--device", "cpu", "--kv-cache-dtype", "fp8_e5m2")
+    done = run("doctor", "--json", *asked, env=environment(home))
+    (cache,) = [f for f in json.loads(done.stdout) if f["subject"] == "kv cache"]
+    assert cache["verdict"] == "bad"
+    assert "--kv-cache-dtype fp8_e5m2 needs a GPU" in cache["text"]
+    assert done.returncode == 1
+
+
 def test_a_missing_model_and_a_wrong_folder_are_bad(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
