@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sampling, and where the daemon is."""
     parser.add_argument("--system", metavar="TEXT", help="instructions for the whole conversation")
     add_priority_flag(parser)
-    add_sampling_flags(parser)
+    add_sampling_flags(parser, hidden=("n", "logprobs"))
     add_client_options(parser)
 
 

@@ -31,11 +31,15 @@ _NUMBERS: tuple[tuple[str, str, type, str], ...] = (
 )
 
 
-def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """All of them, in a group of their own; without a default, so that only given ones are sent."""
+def add_sampling_flags(parser: argparse.ArgumentParser, hidden: tuple[str, ...] = ()) -> None:
+    """All of them, in a group of their own; without a default, so that only given ones are sent.
+
+    ``hidden``: fields that the help does not offer, because they are refused with a reason.
+    """
     group = parser.add_argument_group("sampling")
     for field, metavar, kind, help_ in _NUMBERS:
-        group.add_argument(_flag(field), dest=field, metavar=metavar, type=kind, help=help_)
+        shown = argparse.SUPPRESS if field in hidden else help_
+        group.add_argument(_flag(field), dest=field, metavar=metavar, type=kind, help=shown)
     group.add_argument(
         "--stop",
         metavar="TEXT",

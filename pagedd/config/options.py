@@ -158,8 +158,8 @@ OPTIONS: tuple[Option, ...] = (
             "swap-space",
             size(0, auto=True, bare="gib"),
             None,
-            "host memory for preempted sequences, a bare number in GiB; 0: none; auto: at most "
-            "1GiB, a quarter of what is free",
+            "host memory for preempted sequences, a bare number in GiB; 0: none; auto: a quarter "
+            "of what is free, at most 1GiB",
             "engine",
         ),
         (
@@ -184,7 +184,7 @@ OPTIONS: tuple[Option, ...] = (
             "max-num-batched-tokens",
             whole(1, 2**24, auto=True),
             None,
-            "tokens in one step; long prompts go in chunks of at most this",
+            "tokens in one step; long prompts go in chunks of at most this; auto: by device",
             "engine",
         ),
         (

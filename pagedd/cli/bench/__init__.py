@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="load", choices=BENCHES, help="what to measure (default: load)"
     )
-    both = parser.add_argument_group("all but case46")
+    both = parser.add_argument_group("load, preemption and neighbour; lengths for scaling too")
     for dest, (what, default) in _COUNTS.items():
         others = [f"{name}: {own[dest]}" for name, own in _OWN_DEFAULTS.items() if dest in own]
         both.add_argument(
@@ -117,7 +117,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument(
         "--prefix-len", type=int, metavar="N", help="first tokens that all prompts share"
     )
-    load.add_argument("--temperature", type=float, metavar="X", help="(default: 0)")
+    load.add_argument(
+        "--temperature", type=float, metavar="X", help="as in pagedd generate (default: 0)"
+    )
     load.add_argument(
         "--against",
         metavar="hf|URL",
@@ -127,6 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument(
         "--prompts",
         choices=["ids", "text"],
+        metavar="ids|text",
         help="random token ids, or random words for each side to split (default: ids)",
     )
     load.add_argument(
@@ -138,8 +141,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     perplexity = parser.add_argument_group("perplexity alone")
     perplexity.add_argument("--text", metavar="FILE", help="the text, in UTF-8")
     output = parser.add_argument_group("output")
-    output.add_argument("--json", metavar="FILE", help="write the result as JSON; - is the output")
-    output.add_argument("--plot", metavar="FILE", help="scaling: draw it, with matplotlib")
+    output.add_argument(
+        "--json", metavar="FILE", help="write the result as JSON; -: to standard output"
+    )
+    output.add_argument(
+        "--plot", metavar="FILE", help="scaling: draw the figures; needs matplotlib"
+    )
     url = replace(BY_NAME["url"], help=URL_HELP)
     add_options(parser, (url, *START_OPTIONS))
     add_config_flag(parser)
