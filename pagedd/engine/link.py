@@ -23,7 +23,6 @@ from pagedd.engine.messages import Command, EngineConfig, Report
 
 _HEADER = struct.Struct(">I")
 _READ_BYTES = 256 * 1024
-MAX_MESSAGE_BYTES = 1 << 30  # more is a broken stream, not a message
 
 
 class LinkClosed(Exception):

@@ -34,7 +34,7 @@ FORMS: tuple[Form, ...] = (
     ("bfloat16", "int8"),
     ("bfloat16", "int4"),
 )
-LEAST_TOKENS = 2
+LEAST_TOKENS = 3  # two losses: a single one has no standard error
 
 
 def measure(job: dict[str, Any], progress: Progress) -> dict[str, Any]:

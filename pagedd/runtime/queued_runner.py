@@ -39,7 +39,7 @@ class Flight:
 class QueuedRunner:
     """Owns the KV cache, the batch and the sampling parameters of one model on ``device``.
 
-    ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype.
+    ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the spec's ``cache_dtype``.
     """
 
     def __init__(

@@ -75,6 +75,8 @@ def test_a_device_gets_the_tiles_of_its_family() -> None:
     assert tile(90, 16) == tile(90, 64)
     assert tile(80, 128, group=17).block_m == 32
     assert tile(80, 128, group=71).block_m == 128  # wider than any row: widened
+    with pytest.raises(ValueError, match="heads of 257 values: at most 256"):
+        tile(90, 257)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_what_cannot_be_measured_is_one_line(
     [
         (None, "text: cannot be read: No such file"),
         (b"caf\xe9", "text: cannot be read: it is not UTF-8"),
-        (b"", "text: has fewer than 2 tokens"),
+        (b"", "text: has fewer than 3 tokens"),
     ],
 )
 def test_a_text_that_cannot_be_measured(

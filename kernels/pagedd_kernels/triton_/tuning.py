@@ -114,7 +114,12 @@ def attention_tile(
     page_size: int,
     batch: int,
 ) -> Tile:
-    """The first row of the table that fits; rows widened for groups that none is made for."""
+    """The first row of the table that fits; rows widened for groups that none is made for.
+
+    Raises ValueError for a ``head_dim`` of more than ``MAX_HEAD_DIM``.
+    """
+    if head_dim > MAX_HEAD_DIM:
+        raise ValueError(f"no tile is made for heads of {head_dim} values: at most {MAX_HEAD_DIM}")
     known = family(architecture)
     rows = [
         row
