@@ -10,6 +10,7 @@ from tests.server.harness import Client, Daemon, Frame, new_id
 
 Start = Callable[..., Daemon]
 SLOTS = (1, 2)
+ABC = [64, 65, 66]  # the tokens of "abc"
 
 
 def ask(client: Client, id: str, tokens: int, **fields: object) -> None:
@@ -61,7 +62,7 @@ def client(single: Daemon) -> Iterator[Client]:
 def test_a_waiting_request_that_becomes_urgent_overtakes(single: Daemon, client: Client) -> None:
     with single.client() as watching:
         watching.send(type="subscribe", topic="events")
-        ask(client, "runs", 60, priority=-9)
+        ask(client, "runs", 250, priority=-9)  # until it is cancelled
         for id in ("first", "second"):
             ask(client, id, 3, priority=5)
             client.until("accepted", id=id)
@@ -72,6 +73,7 @@ def test_a_waiting_request_that_becomes_urgent_overtakes(single: Daemon, client:
         assert (changed["request"], changed["before"], changed["priority"]) == ("second", 5, 1)
         assert changed["aged"] is False
         assert changed["text"].endswith(" has priority 1 now, after 5.")
+        client.send(type="cancel", id="runs")
     started = [client.until("started")["id"] for _ in range(2)]
     assert started == ["second", "first"]
     assert client.until("done", id="first")["choices"][0]["finish_reason"] == "length"
@@ -183,9 +185,9 @@ def test_an_urgent_request_begins_before_the_others_end(start: Start, slots: int
 def all_of_in_order(client: Client, ids: list[str]) -> list[Frame]:
     frames: list[Frame] = []
     ended: set[str] = set()
-    while ended != set(ids):
+    while not ended >= set(ids):
         frames.append(client.receive())
-        if frames[-1]["type"] in ("done", "error"):
+        if frames[-1]["type"] == "done":
             ended.add(frames[-1]["id"])
     return frames
 
@@ -216,28 +218,45 @@ def test_equal_priorities_give_way_only_for_pages(start: Start) -> None:
 
 
 def test_a_low_one_gets_there_in_an_endless_flow_of_urgent_ones(start: Start) -> None:
-    """A level more urgent for each 0.2 s that it waits: after 0.6 s it comes before what comes."""
+    """A level more urgent for each 0.2 s that it waits: after 0.6 s it comes before what comes.
+
+    What came before it would take longer than that, and is cancelled as soon as that is over.
+    Prompts of tokens are taken in the order in which they are sent.
+    """
     daemon = start(engine={"step_s": 0.002, "max_num_seqs": 1}, config={"priority_aging": 0.2})
-    with daemon.client() as low, daemon.client() as flow, daemon.client() as watching:
-        ask(flow, "u0", 20)
-        ask(flow, "u1", 20)
-        flow.until("started", id="u0")
-        ask(low, "low", 20, priority=3)
-        low.until("accepted")
-        urgent, explained = 2, {"state": "waiting"}
-        while explained["state"] != "ended":
-            assert urgent < 1000, "it starves"
-            ask(flow, f"u{urgent}", 20)  # there are two at any time
-            flow.until("done")
-            urgent += 1
-            watching.send(type="explain", id="low")
-            explained = watching.until("explanation")
-        aged = [record for record in explained["reasons"] if record["kind"] == "reprioritized"]
-        assert [record["priority"] for record in aged] == [2, 1, 0]
-        assert all(record["aged"] for record in aged)
-        frames = low.rest("low")
-        assert text_of(frames) == circle(20)
-        assert frames[-1]["ledger"]["queued_ms"] >= 600
+    early, late = [f"early{at}" for at in range(20)], [f"late{at}" for at in range(5)]
+    with daemon.client() as client:
+
+        def send(id: str, count: int, priority: int = 0) -> None:
+            asked = {"prompt_tokens": ABC, "params": {"max_tokens": count}}
+            client.send(type="generate", id=id, priority=priority, **asked)
+
+        client.send(type="subscribe", topic="events")
+        for id in early:
+            send(id, 250)
+        send("low", 20, priority=3)
+        levels = [3]
+        while levels[-1] > 0:
+            frame = client.until("started", "event")
+            assert (frame["type"], frame.get("id")) != ("started", "low"), "it did not wait"
+            if frame.get("request") == "low" and frame["kind"] == "reprioritized":
+                assert (frame["before"], frame["aged"]) == (levels[-1], True)
+                levels.append(frame["priority"])
+        client.send(type="unsubscribe", topic="events")
+        for id in late:
+            send(id, 1)
+        for id in early:
+            client.send(type="cancel", id=id)
+        frames = all_of_in_order(client, ["low", *late])
+        started = [frame["id"] for frame in frames if frame["type"] == "started"]
+        assert [id for id in started if id not in early] == ["low", *late]
+        mine = [frame for frame in frames if frame.get("id") == "low"]
+        assert text_of(mine) == circle(20)
+        assert mine[-1]["ledger"]["queued_ms"] >= 600
+        client.send(type="explain", id="low")
+        reasons = client.until("explanation")["reasons"]
+        aged = [record["priority"] for record in reasons if record["kind"] == "reprioritized"]
+        assert aged[: len(levels) - 1] == levels[1:]
     daemon.stop()
 
 
@@ -255,8 +274,9 @@ def test_streams_go_on_during_a_long_prefill(start: Start) -> None:
         drawn = dict.fromkeys(streams, 0)
         while (frame := client.until("delta"))["id"] != "big":
             drawn[frame["id"]] += len(frame["tokens"])
-        assert min(drawn.values()) >= 4000 // 64 - 2
-        assert max(drawn.values()) <= 80, "the long one waited for them"
+        # one in each step, give or take what waited for the daemon in one delta
+        assert min(drawn.values()) > 4000 // 64 // 2
+        assert max(drawn.values()) < 4000 // 64 * 2, "the long one waited for them"
     daemon.stop()
 
 
@@ -278,5 +298,7 @@ def test_fair_share_counts_by_connection_or_by_salt(start: Start) -> None:
                 order.append(event["request"])
         others = [id for id in order[2:] if id.startswith("other")]
         assert 5 <= len(others) <= 7, order
+        for client in (one, two, other):
+            client.drop()  # frames that nobody reads would hold up a goodbye
     daemon.until_quiet()
     daemon.stop()
