@@ -59,7 +59,8 @@ class CompletionsWire:
         """
         if not self._events:
             for key, _ in self._selector.select(timeout):
-                self._read(key.data)
+                if key.data.socket.fileno() >= 0:  # else it was dropped for one before it
+                    self._read(key.data)
         return self._events.popleft() if self._events else None
 
     def close(self) -> None:

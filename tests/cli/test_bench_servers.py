@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedd import protocol
+from pagedd.bench.completions import CompletionsWire
+from pagedd.bench.openai_server import Server
 from pagedd.bench.sse import EventReader, message_of
 from pagedd.bench.words import WORDS
 from pagedd.cli.main import main
@@ -138,6 +141,26 @@ def test_a_connection_that_the_server_closes_is_opened_anew(
     server.closes = True
     assert bench(capsys, "--url", server.url + "/v1/")["completed"] == 6
     assert len(server.connections) > 3
+
+
+def test_a_server_that_closes_all_idle_connections_at_once_is_asked_anew() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    wire = CompletionsWire(Server(f"http://127.0.0.1:{port}", "127.0.0.1", port, "", None))
+    with listening, wire:
+        wire.open(3)
+        accepted = {each.getpeername(): each for each, _ in (listening.accept() for _ in range(3))}
+        wire.send(protocol.Generate("0", prompt_tokens=[1]))
+        asked = accepted.pop(wire._busy["0"].socket.getsockname())
+        assert asked.recv(1 << 16)
+        for each in (asked, *accepted.values()):
+            # closed with a reset: what is sent on the others then fails at once
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.close()
+        assert wire.receive(10) is None
+        anew, _ = listening.accept()
+        with anew:
+            assert b"POST /v1/completions" in anew.recv(1 << 16)
 
 
 def test_the_key_is_sent_to_the_server_that_is_measured(
