@@ -15,16 +15,21 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 BUDGET_US = 1000.0  # for scheduler and batch building
 
 
-def draw(result: dict[str, Any], where: str) -> None:
-    """Three panels: throughput, step time by context, and the step outside the model.
-
-    Errors: ``PageddError`` without matplotlib, which only this needs, or if it cannot be written.
-    """
+def blank() -> Any:
+    """An empty figure. Errors: ``PageddError`` without matplotlib, which only a plot needs."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PageddError(f"a plot needs matplotlib: {error}") from error
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    return Figure(figsize=(13, 4.2), layout="constrained")
+
+
+def draw(result: dict[str, Any], where: str) -> None:
+    """Three panels: throughput, step time by context, and the step outside the model.
+
+    Errors: see ``blank``; ``PageddError`` also if it cannot be written, or not in that format.
+    """
+    figure = blank()
     throughput, contexts, outside = figure.subplots(1, 3)
     _throughput(throughput, result)
     _contexts(contexts, result)
@@ -33,8 +38,9 @@ def draw(result: dict[str, Any], where: str) -> None:
     figure.suptitle(f"{daemon['model']}, {daemon['device']}, {daemon['dtype']}")
     try:
         figure.savefig(where, dpi=110)
-    except OSError as error:
-        raise PageddError(f"{where} cannot be written: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PageddError(f"{where} cannot be written: {reason}") from error
 
 
 def _throughput(axes: Any, result: dict[str, Any]) -> None:

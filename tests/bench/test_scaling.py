@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,13 @@ def test_the_picture_is_drawn_where_it_can_be(tmp_path: Path) -> None:
     assert where.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(PageddError, match="cannot be written"):
         plot.draw(figures(), str(tmp_path / "nowhere" / "p.png"))
+    with pytest.raises(PageddError, match=r"p\.odd cannot be written: Format 'odd'"):
+        plot.draw(figures(), str(tmp_path / "p.odd"))
+
+
+def test_a_plot_without_matplotlib_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(PageddError, match="a plot needs matplotlib"):
+        plot.blank()

@@ -213,6 +213,7 @@ def test_requests_that_cannot_fit_are_refused_before_any_is_sent(
         (["--vocab-size", "0"], "--vocab-size: must be a whole number from 1"),
         (["preemption", "--against", "hf"], "--against goes with load"),
         (["case46", "--num-pages", "3"], "--num-pages: pagedd bench case46 sets this itself"),
+        (["scaling", "--output-len", "1"], "--output-len: must be at least 2"),
         (["preemption", "--preemption-mode", "swap"], "--preemption-mode: pagedd bench preemption"),
         (["preemption", "--url", "unix:/x"], "--url: pagedd bench preemption starts private"),
         (["preemption", "--repeats", "0"], "--repeats: must be a whole number from 1"),

@@ -10,6 +10,7 @@ from pagedd.cli.bench.private import PrivateDaemons, refuse_flags
 from pagedd.cli.bench.steps import check_counts, drive, write_result
 from pagedd.cli.flags import collect
 from pagedd.config import Config
+from pagedd.errors import UsageError
 
 if TYPE_CHECKING:
     from pagedd.bench.drive import Run
@@ -23,7 +24,7 @@ WARM_UP_ANSWER = 8
 
 def measure(args: argparse.Namespace) -> int:
     """0; 1 when requests failed; 2 usage."""
-    from pagedd.bench.plot import draw
+    from pagedd.bench.plot import blank, draw
     from pagedd.bench.scaling import knee, measure_outside, table
     from pagedd.cli.progress import shown_progress
     from pagedd.cli.terminal import say
@@ -31,6 +32,10 @@ def measure(args: argparse.Namespace) -> int:
     refuse_flags(args, FIXED)
     config = collect(args, starts=True)
     check_counts({"input-len": args.input_len, "output-len": args.output_len})
+    if args.output_len < 2:
+        raise UsageError("--output-len: must be at least 2, for there to be a time between tokens")
+    if args.plot is not None:
+        blank()  # what it lacks is better told before the measurement than after it
     result: dict[str, Any] = {"input_len": args.input_len, "output_len": args.output_len}
     with shown_progress() as progress:
         progress(0.0, "the step outside the model")
