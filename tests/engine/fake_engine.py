@@ -21,16 +21,16 @@ from pagedd.errors import ModelNotFound
 
 CRASH = -1001  # the first step with this request raises
 NAN = -1002  # the second token of this request cannot be drawn
-BLOCK = -1003  # the first step with this request hangs for ``block_s``
+BLOCK = -1003  # the first step with this request hangs at ``block_gate``
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How this engine behaves. Times in seconds."""
+    """How this engine behaves. Times in seconds; a gate is a FIFO that somebody else opens."""
 
     text_dir: str
     step_s: float = 0.001  # what a step takes
-    block_s: float = 0.0
-    load_s: float = 0.0
+    block_gate: str | None = None
+    load_gate: str | None = None
     missing: bool = False  # the model is not there
     broken: str | None = None  # loading raises this, unexpectedly
     log_starts: str | None = None  # a file that gets a line for every start
@@ -43,6 +43,12 @@ class Options(msgspec.Struct, frozen=True):
     page_bytes: int = 1024
     max_num_seqs: int = 16
     budget: int = 64
+
+
+def wait_at(gate: str | None) -> None:
+    """Until somebody opens it for writing."""
+    if gate is not None:
+        Path(gate).read_bytes()
 
 
 @dataclass
@@ -67,7 +73,7 @@ class FakeRunner:
             if join.params.seed == CRASH:
                 raise RuntimeError("the spell says so")
             if join.params.seed == BLOCK:
-                time.sleep(self._options.block_s)
+                wait_at(self._options.block_gate)
         time.sleep(self._options.step_s)
         self.phases = {"build": 0.0, "execute": self._options.step_s, "sample": 0.0}
         return StepResult(
@@ -96,7 +102,7 @@ def main(argv: list[str]) -> int:
             with Path(options.log_starts).open("a") as log:
                 log.write("start\n")
         progress("weights", 0.5)
-        time.sleep(options.load_s)
+        wait_at(options.load_gate)
         if options.missing:
             raise ModelNotFound(f"no model at {config.model}")
         if options.broken is not None:

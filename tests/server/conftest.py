@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Daemon, make_text_dir
+from tests.server.harness import Daemon, Gate, make_text_dir
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +40,12 @@ def start(text_dir: Path, folders: Callable[[], Path]) -> Iterator[Callable[...,
     """Start daemons of one's own; those that still run are stopped."""
     with starting(text_dir, folders) as start:
         yield start
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """Closed."""
+    return Gate(tmp_path / "gate")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -63,6 +64,27 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         poll.poll(10)
     return value
+
+
+class Gate:
+    """Holds up an engine until it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        os.mkfifo(path)
+
+    def open(self) -> None:
+        """Let through who waits at it, or comes to it soon."""
+
+        def writer() -> int | None:
+            try:
+                return os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return None  # nobody reads
+
+        os.close(until(writer, "somebody at the gate"))
 
 
 def alive(pid: int) -> bool:

@@ -23,7 +23,7 @@ from pagedd.errors import (
 )
 from pagedd.protocol import Delta, Done, Generate, Params, ServerFrame
 from tests.engine.fake_engine import BLOCK
-from tests.server.harness import Daemon, until
+from tests.server.harness import Daemon, Gate, until
 from tests.server.told import kinds
 
 pytestmark = pytest.mark.anyio
@@ -238,8 +238,8 @@ async def test_another_priority_or_the_reason_why_not(start: Start) -> None:
     daemon.stop()
 
 
-async def test_questions_and_events_end_with_the_connection(start: Start) -> None:
-    daemon = start(engine={"block_s": 30.0}, stall_s=0.3)
+async def test_questions_and_events_end_with_the_connection(start: Start, gate: Gate) -> None:
+    daemon = start(engine={"block_gate": gate.path}, stall_s=0.3)
     async with Client.connect(url(daemon)) as client:
         _ = [frame async for frame in client.generate(ask("before", max_tokens=1))]
         feed = client.events(history=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.fake_engine import BLOCK, CRASH, NAN
-from tests.server.harness import Client, Daemon, alive, until
+from tests.server.harness import Client, Daemon, Gate, alive, until
 
 Start = Callable[..., Daemon]
 
@@ -82,12 +82,13 @@ def test_nan_fails_its_own_request_only(start: Start) -> None:
     daemon.stop()
 
 
-def test_a_step_that_hangs_is_reported_as_stalled(start: Start) -> None:
-    daemon = start(engine={"block_s": 3.0}, stall_s=0.3)
+def test_a_step_that_hangs_is_reported_as_stalled(start: Start, gate: Gate) -> None:
+    daemon = start(engine={"block_gate": gate.path}, stall_s=0.3)
     with daemon.client() as client:
         client.send(type="generate", id="a", prompt="abc", params={"seed": BLOCK, "max_tokens": 5})
         stalled = daemon.until_state("stalled")
         assert "0.3 s" in stalled["reason"]
+        gate.open()
         assert client.rest("a")[-1]["type"] == "done"
         ready = daemon.until_state("ready")
         assert "reason" not in ready
@@ -115,8 +116,8 @@ def test_a_bad_model_is_one_line_and_no_second_try(start: Start, tmp_path: Path)
     assert log.read_text() == "start\n"
 
 
-def test_while_it_loads_status_works_and_requests_are_told(start: Start) -> None:
-    daemon = start(wait=False, engine={"load_s": 1.0})
+def test_while_it_loads_status_works_and_requests_are_told(start: Start, gate: Gate) -> None:
+    daemon = start(wait=False, engine={"load_gate": gate.path})
     until(lambda: Path(daemon.settings.socket).exists(), "the socket")
     with daemon.client() as client:
         assert (client.hello["model"], client.hello["max_model_len"]) == ("some-model", 0)
@@ -125,14 +126,15 @@ def test_while_it_loads_status_works_and_requests_are_told(start: Start) -> None
         refused = client.generate("a", prompt="abc")[-1]
         assert (refused["code"], refused["retryable"]) == ("engine_failed", True)
         assert "loading" in refused["message"]
+        gate.open()
         assert daemon.ready_line() == "ready\n"
         assert client.generate("a", prompt="abc", params={"max_tokens": 1})[-1]["type"] == "done"
     daemon.stop()
 
 
 @pytest.mark.parametrize("loading", [True, False])
-def test_no_engine_outlives_its_daemon(start: Start, loading: bool) -> None:
-    daemon = start(wait=not loading, engine={"load_s": 30.0 if loading else 0.0})
+def test_no_engine_outlives_its_daemon(start: Start, gate: Gate, loading: bool) -> None:
+    daemon = start(wait=not loading, engine={"load_gate": gate.path if loading else None})
     until(lambda: Path(daemon.settings.socket).exists(), "the socket")
     engine = until(lambda: daemon.status()["engine_pid"], "an engine")
     daemon.process.kill()

@@ -34,17 +34,21 @@ def circle(tokens: int, prompt: str = "abc") -> str:
     return (prompt * tokens)[:tokens]
 
 
+def all_of_in_order(client: Client, ids: list[str]) -> list[Frame]:
+    """All frames that come, to the end of the last of these requests."""
+    frames: list[Frame] = []
+    ended: set[str] = set()
+    while not ended >= set(ids):
+        frames.append(client.receive())
+        if frames[-1]["type"] == "done":
+            ended.add(frames[-1]["id"])
+    return frames
+
+
 def all_of(client: Client, ids: list[str]) -> dict[str, list[Frame]]:
     """The frames of each request, to the end of the last."""
-    frames: dict[str, list[Frame]] = {id: [] for id in ids}
-    ended: set[str] = set()
-    while ended != set(ids):
-        frame = client.receive()
-        if frame.get("id") in frames:
-            frames[frame["id"]].append(frame)
-            if frame["type"] in ("done", "error"):
-                ended.add(frame["id"])
-    return frames
+    frames = all_of_in_order(client, ids)
+    return {id: [frame for frame in frames if frame.get("id") == id] for id in ids}
 
 
 @pytest.fixture(scope="module")
@@ -180,16 +184,6 @@ def test_an_urgent_request_begins_before_the_others_end(start: Start, slots: int
         assert "lacked slots: priority -5 comes before 5" in gave_way["reason"]
     daemon.until_quiet()
     daemon.stop()
-
-
-def all_of_in_order(client: Client, ids: list[str]) -> list[Frame]:
-    frames: list[Frame] = []
-    ended: set[str] = set()
-    while not ended >= set(ids):
-        frames.append(client.receive())
-        if frames[-1]["type"] == "done":
-            ended.add(frames[-1]["id"])
-    return frames
 
 
 def test_equal_priorities_give_way_only_for_pages(start: Start) -> None:

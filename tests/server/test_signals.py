@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from pagedd.server.listener import OPEN_TIMEOUT_S
-from tests.server.harness import Client, Daemon, alive, until
+from tests.server.harness import Client, Daemon, Gate, alive, until
 
 Start = Callable[..., Daemon]
 
@@ -104,8 +104,8 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_act_while_the_model_loads(start: Start, number: int) -> None:
-    daemon = start(wait=False, engine={"load_s": 1000.0})
+def test_signals_act_while_the_model_loads(start: Start, gate: Gate, number: int) -> None:
+    daemon = start(wait=False, engine={"load_gate": gate.path})
     until(lambda: Path(daemon.settings.socket).exists(), "the socket")
     engine = until(lambda: daemon.status()["engine_pid"], "an engine")
     daemon.signal(number)
@@ -135,9 +135,9 @@ def test_the_engine_is_out_of_reach_of_the_terminals_signals(start: Start) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_heard_to_the_end(start: Start, number: int) -> None:
+def test_signals_are_heard_to_the_end(start: Start, gate: Gate, number: int) -> None:
     """An engine that loads is given time; the default action would leave it and the files."""
-    daemon = start(wait=False, engine={"load_s": 1000.0})
+    daemon = start(wait=False, engine={"load_gate": gate.path})
     until(lambda: Path(daemon.settings.socket).exists(), "the socket")
     engine = until(lambda: daemon.status()["engine_pid"], "an engine")
     daemon.signal(number)
