@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pagedd.errors import PageddError
@@ -32,8 +33,9 @@ def run_child(
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            child.stdin.write(json.dumps(job))
-            child.stdin.close()
+            with suppress(BrokenPipeError):  # it died before it read: its last line says why
+                child.stdin.write(json.dumps(job))
+                child.stdin.close()
             result: dict[str, Any] | None = None
             for line in child.stdout:
                 said = json.loads(line)

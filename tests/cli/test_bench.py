@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedd import protocol
+from pagedd.bench.child import run_child
 from pagedd.bench.drive import DaemonRun, Driver
 from pagedd.bench.load import Item, Workload, around, make_items
 from pagedd.bench.peer import measure_hf
@@ -269,3 +270,9 @@ def test_a_failure_of_the_other_side_is_one_line() -> None:
     job = {"model": "/none", "load_format": "auto", "dtype": "float32", "device": "cpu"}
     with pytest.raises(PageddError, match="transformers could not be measured: no model at"):
         measure_hf({**job, "batch": 1, "threads": 1}, [Item([1], 1, 0.0)], lambda share, what: None)
+
+
+def test_a_child_that_dies_before_it_has_read_its_job_is_one_line() -> None:
+    job = {"more than a pipe holds": "x" * (1 << 20)}
+    with pytest.raises(PageddError, match="it could not be measured: .*No module named"):
+        run_child("no_such_module", job, lambda share, what: None, "it could not be measured")
