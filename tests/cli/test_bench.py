@@ -274,5 +274,5 @@ def test_a_failure_of_the_other_side_is_one_line() -> None:
 
 def test_a_child_that_dies_before_it_has_read_its_job_is_one_line() -> None:
     job = {"more than a pipe holds": "x" * (1 << 20)}
-    with pytest.raises(PageddError, match="it could not be measured: .*No module named"):
+    with pytest.raises(PageddError, match=r"it could not be measured: .*No module named"):
         run_child("no_such_module", job, lambda share, what: None, "it could not be measured")
