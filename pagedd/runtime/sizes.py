@@ -84,13 +84,18 @@ def decide_shape(
         max_model_len=max_model_len,
         swap_in_pages=max(STEP_BYTES[device.type] // size, 1),
         device=str(device),
-        dtype=str(spec.dtype).removeprefix("torch."),
+        dtype=_name(spec.dtype),
         notes=(
             *notes,
+            *(() if spec.kv_dtype is None else (f"KV cache: in {_name(spec.kv_dtype)}",)),
             f"swap space: {num_host_pages:,} pages, {num_host_pages * size / GIB:.2f} GiB",
             *(f"backend {name} is not used: {reason}" for name, reason in refused),
         ),
     )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def free_device_bytes(device: torch.device) -> int | None:

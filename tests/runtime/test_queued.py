@@ -101,6 +101,7 @@ def test_a_cache_in_8_bits(loaded: LoadedModel, tmp_path: Path, dtype: torch.dty
     bench = QueuedBench(narrow, captured=True, num_pages=14, page_size=8, preemption_mode="swap")
     assert bench.runner.cache.dtype == bench.runner.host_cache.pages.dtype == dtype
     assert bench.shape.page_bytes == bench.runner.cache[0].nbytes
+    assert f"KV cache: in {str(dtype).removeprefix('torch.')}" in bench.shape.notes
     found = bench.run([(prompt, params) for prompt in prompts])
     assert bench.preemptions
     wanted = [first_logprob(narrow, prompt) for prompt in prompts]
