@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -213,6 +214,15 @@ class Daemon:
     def status(self) -> Frame:
         with self.client() as client:
             return client.status()
+
+    def until_it_listens(self) -> None:
+        """Wait until it takes connections, which it does while it loads."""
+
+        def listens() -> bool:
+            with socket.socket(socket.AF_UNIX) as sock:
+                return sock.connect_ex(self.settings.socket) == 0
+
+        until(listens, "the socket")
 
     def until_state(self, state: str) -> Frame:
         """Wait for a state of the daemon; its status."""

@@ -118,7 +118,7 @@ def test_a_bad_model_is_one_line_and_no_second_try(start: Start, tmp_path: Path)
 
 def test_while_it_loads_status_works_and_requests_are_told(start: Start, gate: Gate) -> None:
     daemon = start(wait=False, engine={"load_gate": gate.path})
-    until(lambda: Path(daemon.settings.socket).exists(), "the socket")
+    daemon.until_it_listens()
     with daemon.client() as client:
         assert (client.hello["model"], client.hello["max_model_len"]) == ("some-model", 0)
         status = client.status()
@@ -135,7 +135,7 @@ def test_while_it_loads_status_works_and_requests_are_told(start: Start, gate: G
 @pytest.mark.parametrize("loading", [True, False])
 def test_no_engine_outlives_its_daemon(start: Start, gate: Gate, loading: bool) -> None:
     daemon = start(wait=not loading, engine={"load_gate": gate.path if loading else None})
-    until(lambda: Path(daemon.settings.socket).exists(), "the socket")
+    daemon.until_it_listens()
     engine = until(lambda: daemon.status()["engine_pid"], "an engine")
     daemon.process.kill()
     daemon.end()

@@ -106,7 +106,7 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start: Start) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_act_while_the_model_loads(start: Start, gate: Gate, number: int) -> None:
     daemon = start(wait=False, engine={"load_gate": gate.path})
-    until(lambda: Path(daemon.settings.socket).exists(), "the socket")
+    daemon.until_it_listens()
     engine = until(lambda: daemon.status()["engine_pid"], "an engine")
     daemon.signal(number)
     assert daemon.ready_line() == ""
@@ -138,7 +138,7 @@ def test_the_engine_is_out_of_reach_of_the_terminals_signals(start: Start) -> No
 def test_signals_are_heard_to_the_end(start: Start, gate: Gate, number: int) -> None:
     """An engine that loads is given time; the default action would leave it and the files."""
     daemon = start(wait=False, engine={"load_gate": gate.path})
-    until(lambda: Path(daemon.settings.socket).exists(), "the socket")
+    daemon.until_it_listens()
     engine = until(lambda: daemon.status()["engine_pid"], "an engine")
     daemon.signal(number)
     until(lambda: daemon.signal(number) or not alive(engine), "the engine's end")
