@@ -22,6 +22,8 @@ from pagedd.errors import ModelNotFound
 CRASH = -1001  # the first step with this request raises
 NAN = -1002  # the second token of this request cannot be drawn
 BLOCK = -1003  # the first step with this request hangs at ``block_gate``
+SLOW = -1004  # each step with this request takes SLOW_S more
+SLOW_S = 0.02
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -74,7 +76,8 @@ class FakeRunner:
                 raise RuntimeError("the spell says so")
             if join.params.seed == BLOCK:
                 wait_at(self._options.block_gate)
-        time.sleep(self._options.step_s)
+        slow = any(row.join.params.seed == SLOW for row in self._rows.values())
+        time.sleep(self._options.step_s + slow * SLOW_S)
         self.phases = {"build": 0.0, "execute": self._options.step_s, "sample": 0.0}
         return StepResult(
             tuple(self._draw(slot) for chunk in plan.chunks for slot in chunk.samples)

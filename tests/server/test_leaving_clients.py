@@ -12,6 +12,7 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from tests.engine.fake_engine import SLOW
 from tests.server.harness import PATIENCE_S, ROOT, Client, Daemon, until
 
 Start = Callable[..., Daemon]
@@ -91,7 +92,8 @@ def test_a_waiting_request_of_a_lost_client_is_never_scheduled(start: Start) -> 
 def test_half_closed_and_dropped_connections_in_a_row(daemon: Daemon) -> None:
     for round in range(60):
         with daemon.client() as client:
-            client.send(**generate("same-id", stream=round % 2 == 0))
+            slow = {"max_tokens": 250, "seed": SLOW}
+            client.send(**generate("same-id", params=slow, stream=round % 2 == 0))
             client.until("started")
             client.socket.socket.shutdown(socket.SHUT_RDWR if round % 3 else socket.SHUT_WR)
     status = daemon.until_quiet()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.engine.fake_engine import SLOW
 from tests.server.harness import Client, Daemon, Frame, new_id
 from tests.tiny.tokenizer import BOS, EOS
 
@@ -177,7 +178,8 @@ def test_many_requests_interleave_over_one_connection(client: Client) -> None:
 
 
 def test_cancel_ends_with_done_and_what_was_generated(client: Client) -> None:
-    client.send(type="generate", id="a", prompt="abc", params={"max_tokens": 200})
+    slow = {"max_tokens": 200, "seed": SLOW}  # not over before the cancel comes
+    client.send(type="generate", id="a", prompt="abc", params=slow)
     first = client.until("delta")
     client.send(type="cancel", id="a")
     frames = [first, *client.rest("a")]
@@ -239,7 +241,8 @@ def test_status_is_answered_with_the_ref(client: Client) -> None:
 def test_counters_follow_the_requests(client: Client) -> None:
     before = client.status()
     client.generate(new_id(), prompt="abcdef", params={"max_tokens": 10})
-    client.send(type="generate", id="x", prompt="abc", params={"max_tokens": 200})
+    slow = {"max_tokens": 200, "seed": SLOW}
+    client.send(type="generate", id="x", prompt="abc", params=slow)
     client.until("delta")
     client.send(type="cancel", id="x")
     client.until("done")
