@@ -127,6 +127,7 @@ class Attention {
     void look() { find(tiles_[(now_ + 2) % 3]); }
     const KeyRows<T>& tile() const { return tiles_[now_]; }
     const KeyRows<T>& next() const { return tiles_[(now_ + 1) % 3]; }
+    const KeyRows<T>& later() const { return tiles_[(now_ + 2) % 3]; }
     void advance() { now_ = (now_ + 1) % 3; }
 
    private:
@@ -161,7 +162,7 @@ class Attention {
       const int64_t end = std::min((part + 1) * SPLIT, last_key(u));
       for (; start < end; start += TILE, tiles.advance()) {
         tiles.look();
-        run_tile(u, start, tiles.tile(), tiles.next(), products, b);
+        run_tile(u, start, tiles, products, b);
       }
       end_part(u, part, b);
     }
@@ -255,8 +256,8 @@ class Attention {
 
   // All rows that see keys of the tile go together; a key that one of them does not see has no
   // weight in its sums.
-  void run_tile(const Unit& u, int64_t start, const KeyRows<T>& keys, const KeyRows<T>& next,
-                const Products& products, const Buffers& b) const {
+  void run_tile(const Unit& u, int64_t start, const Lookout& tiles, const Products& products,
+                const Buffers& b) const {
     const auto blind = [&](int64_t r) {
       const Range range = seen(u, r, start);
       return range.lo >= range.hi;
@@ -265,15 +266,15 @@ class Attention {
     while (begin < end && blind(begin)) ++begin;
     while (begin < end && blind(end - 1)) --end;
     if (begin == end) return;
-    Ahead<T> ahead(next, d_);
+    Ahead<T> ahead(tiles.next(), tiles.later(), d_);
     const int64_t h = begin * group_, rows = (end - begin) * group_;
-    products.score(h, rows, keys, ahead, b);
+    products.score(h, rows, tiles.tile(), ahead, b);
     ahead.phase(TILE / 2, rows);
     for (int64_t i = h; i < h + rows; ++i) {
       ahead.step();
       soften(i, seen(u, i / group_, start), b);
     }
-    products.weigh(h, rows, keys, next, ahead, b);
+    products.weigh(h, rows, tiles.tile(), tiles.next(), ahead, b);
   }
 
   // Scores of one row and head → weights 2^(score - maximum); the sums so far rescaled.

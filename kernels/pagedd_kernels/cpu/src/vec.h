@@ -45,7 +45,7 @@ inline vf exp2_fraction(vf f) {
   return fma(p, f, set1(1.0f));
 }
 
-// 2^x for x <= 127; exactly 0 from -151 down (-inf too), NaN for NaN.
+// 2^x for x <= 127; exactly 0 from -127 down (-inf too), NaN for NaN.
 inline vf exp2(vf x) {
   x = larger(set1(-160.0f), x);
   const vf n = nearest(x);

@@ -98,8 +98,10 @@ inline vf keep(vf x, vf other, int lo, int hi) {
 inline vf nearest(vf x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// p * 2^n for whole n
-inline vf scale2(vf p, vf n) { return _mm512_scalef_ps(p, n); }
+// p * 2^n for whole n, 0 below n = -126: a result too small to be normal takes the processor long
+inline vf scale2(vf p, vf n) {
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, set1(-126.0f), _CMP_NLT_UQ), p, n);
+}
 
 // r[i] lane j <-> r[j] lane i
 inline void transpose(vf (&r)[W]) {
