@@ -49,7 +49,7 @@ def test_the_three_kinds_of_page_tables_hold_the_same_tokens() -> None:
 def test_the_figures_are_printed_and_written() -> None:
     backend = CpuBackend(1)
     read = bench.measure_read(backend, SHAPE, 2, 64, 1, 1 << 16)
-    paged = bench.measure_paged(backend, SHAPE, 2, 64, 1, 1 << 16)
+    paged = bench.measure_paged(backend, SHAPE, 2, 64, 32, 1, 1 << 16)
     assert read.attention_gb_s > 0 < read.read_gb_s
     lines = bench.table([read], [paged])
     assert f"{read.share:.0%}" in lines[1]
