@@ -85,26 +85,16 @@ void unpack_block(const char* from, T* to) {
   }
 }
 
-// Blocks [begin, end) of a panel → its dense form.
-template <class T, int BITS, class S>
-void unpack_blocks(const char* panel, int64_t bytes, int64_t begin, int64_t end, T* to) {
-  constexpr int64_t AHEAD = 4096;  // bytes, as for dense panels
-  for (int64_t block = begin; block < end; ++block, to += QUANT_BLOCK * PANEL) {
-    const char* from = panel + block * bytes;
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + AHEAD + i, 0, 3);
-    unpack_block<T, BITS, S>(from, to);
-  }
-}
-
 template <class T>
-void unpack(BlockForm form, const char* panel, int64_t begin, int64_t end, T* to) {
-  const int64_t bytes = form.bytes();
+using Unpack = void (*)(const char*, T*);
+
+// Makes a block of a panel dense: [QUANT_BLOCK / PER_STEP][PANEL][PER_STEP] numbers.
+template <class T>
+Unpack<T> unpack_of(BlockForm form) {
   if (form.scale_dtype == F16) {
-    if (form.bits == 4) return unpack_blocks<T, 4, f16>(panel, bytes, begin, end, to);
-    return unpack_blocks<T, 8, f16>(panel, bytes, begin, end, to);
+    return form.bits == 4 ? unpack_block<T, 4, f16> : unpack_block<T, 8, f16>;
   }
-  if (form.bits == 4) return unpack_blocks<T, 4, float>(panel, bytes, begin, end, to);
-  return unpack_blocks<T, 8, float>(panel, bytes, begin, end, to);
+  return form.bits == 4 ? unpack_block<T, 4, float> : unpack_block<T, 8, float>;
 }
 
 }  // namespace pagedd

@@ -6,30 +6,9 @@
 
 #include <cstring>
 
-#include "blocks.h"
-#include "gemm.h"
-#include "pool.h"
-#include "tiles.h"
+#include "parts.h"
 
 namespace pagedd {
-
-constexpr int64_t DEPTH = 4096;        // of the inner dimension: a panel's part fits in L2
-constexpr int64_t SHALLOW_DEPTH = 256;  // ... or in L1, for few rows of quantised weights
-constexpr int64_t FEW_ROWS = 32;
-
-struct Linear {
-  int32_t dtype;      // of weights and input
-  int32_t out_dtype;  // dtype, or F32
-  int64_t n, k;       // outputs, inputs
-  const void* panels;
-  const float* bias;  // round_up(n, PANEL) numbers, or null
-  BlockForm form;     // of quantised weights; bits 0: dense
-};
-
-template <class T>
-inline int64_t padded_inputs(int64_t k) {
-  return round_up(k, inner_multiple<T>());
-}
 
 // Bytes that pack() fills: the panels alone.
 inline int64_t packed_bytes(int32_t dtype, int64_t n, int64_t k) {
@@ -112,10 +91,15 @@ class RowsByPanel {
 
   explicit RowsByPanel(int64_t rows) : rows_(rows) {}
 
-  // c (+)= x[rows][steps] · b; then done(first row, rows, c) for each block of rows.
+  // c (+)= x[rows][steps] · b; then done(first row, rows, c) for each block of rows. May get the
+  // next part ready on the way.
+  // Parts as long as a panel where they are read from memory as they are; unpacked ones stay in L1
+  // for few rows, or in L2.
+  static int64_t depth(bool packed, int64_t rows) { return packed && rows <= 32 ? 256 : 4096; }
+
   template <class F>
   void multiply(const A* x, int64_t ldx, const B* b, int64_t steps, float* c, bool fresh,
-                F&& done) const {
+                Preparation<B>&, F&& done) const {
     row_blocks(rows_, MAX_ROWS, [&](int64_t first, int rows) {
       const Streamed<B> from(b, P::PER_STEP * PANEL);
       float* sums = c + first * PANEL;
@@ -140,14 +124,17 @@ class RowsByTiles {
         height_(ceil_div(rows, blocks_)),
         unit_(height_) {}
 
+  static int64_t depth(bool, int64_t) { return 320; }  // a part and rows of x stay in L1
+
   template <class F>
   void multiply(const bf16* x, int64_t ldx, const bf16* b, int64_t steps, float* c, bool fresh,
-                F&& done) const {
+                Preparation<bf16>& next, F&& done) const {
+    next.pace(blocks_ * ceil_div(steps, TILE_DEPTH / 2));
     for (int64_t i = 0; i < blocks_; ++i) {
       const int64_t first = std::min(i * height_, rows_ - height_);
       float* sums = c + i * height_ * PANEL;
       unit_.multiply({x + first * ldx, ldx}, {reinterpret_cast<const float*>(b), PANEL}, steps,
-                     {sums, PANEL}, height_ > TILE_ROWS, fresh);
+                     {sums, PANEL}, height_ > TILE_ROWS, fresh, [&] { next.step(); });
       done(first, static_cast<int>(height_), sums);
     }
   }
@@ -158,32 +145,32 @@ class RowsByTiles {
 };
 #endif
 
-// The part of a panel from number `begin` of the inner dimension on, dense: itself or unpacked.
-template <class T>
-inline const T* dense_part(const Linear& w, int64_t panel, int64_t begin, int64_t end, T* buffer) {
-  if (!w.form.bits) {
-    return static_cast<const T*>(w.panels) + (panel * padded_inputs<T>(w.k) + begin) * PANEL;
-  }
-  const auto* packed = static_cast<const char*>(w.panels);
-  unpack(w.form, packed + panel * (w.k / QUANT_BLOCK) * w.form.bytes(), begin / QUANT_BLOCK, end / QUANT_BLOCK,
-         buffer);
-  return buffer;
-}
-
-// Rows of x times one panel.
+// Rows of x times panels [first, last). `memory` has room for the sums, then for two parts.
 template <class P, class Rows, class Out>
-void panel_rows(const Linear& w, int64_t panel, const Rows& rows, const typename P::A* x,
-                int64_t ldx, int64_t depth, Out* out, float* sums, typename P::B* buffer) {
-  const int64_t inputs = padded_inputs<typename P::B>(w.k);
-  const float* bias = w.bias ? w.bias + panel * PANEL : nullptr;
-  for (int64_t k = 0; k < inputs; k += depth) {
-    const int64_t end = std::min(k + depth, inputs);
-    const auto* b = dense_part(w, panel, k, end, buffer);
-    const auto done = [&](int64_t first, int count, const float* c) {
-      if (end < inputs) return;
-      finish(c, bias, out + first * w.n + panel * PANEL, w.n, count, w.n - panel * PANEL);
+void panels_rows(const Linear& w, int64_t first, int64_t last, int64_t depth, const Rows& rows,
+                 const typename P::A* x, int64_t ldx, Out* out, float* sums,
+                 typename P::B* buffer) {
+  using B = typename P::B;
+  Parts<B> parts(w, first, last, depth);
+  typename P::B* const buffers[2] = {buffer, buffer + (w.form.bits ? parts.depth() * PANEL : 0)};
+  Preparation<B> now(w, parts.part(), buffers[0]);
+  if (w.form.bits) now.finish();
+  for (int other = 1; !parts.done(); other = 1 - other) {
+    const Part part = parts.part();
+    const bool ends = parts.ends_panel();
+    parts.advance();
+    Preparation<B> next;
+    if (!parts.done()) next = Preparation<B>(w, parts.part(), buffers[other]);
+    const int64_t column = part.panel * PANEL;
+    const auto done = [&](int64_t row, int count, const float* c) {
+      if (!ends) return;
+      finish(c, w.bias ? w.bias + column : nullptr, out + row * w.n + column, w.n, count,
+             w.n - column);
     };
-    rows.multiply(x + k, ldx, b, (end - k) / P::PER_STEP, sums, k == 0, done);
+    rows.multiply(x + part.begin, ldx, now.numbers(), (part.end - part.begin) / P::PER_STEP, sums,
+                  part.begin == 0, next, done);
+    if (w.form.bits) next.finish();
+    now = next;
   }
 }
 
@@ -195,20 +182,18 @@ void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx,
   const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*x)));
   const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 96));
   const int64_t panels = ceil_div(w.n, PANEL);
-  const int64_t parts = std::min<int64_t>(panels, 16 * pool.threads());
-  pool.run(chunks * parts, [&](int64_t piece, int worker) {
-    const int64_t chunk = piece / parts, part = piece % parts;
+  const int64_t pieces = std::min<int64_t>(panels, 16 * pool.threads());
+  pool.run(chunks * pieces, [&](int64_t index, int worker) {
+    const int64_t chunk = index / pieces, piece = index % pieces;
     const int64_t begin = rows * chunk / chunks, count = rows * (chunk + 1) / chunks - begin;
-    const int64_t depth = w.form.bits && count <= FEW_ROWS ? SHALLOW_DEPTH : DEPTH;
+    const int64_t depth = Rows::depth(w.form.bits != 0, count);
     const int64_t sums = round_up(Rows::sums(count), 16);
-    const int64_t buffer = w.form.bits ? std::min(depth, w.k) * PANEL : 0;
+    const int64_t buffers = w.form.bits ? 2 * std::min(depth, w.k) * PANEL : 0;
     auto* memory = reinterpret_cast<float*>(pool.scratch(worker).get(
-        static_cast<size_t>(sums) * sizeof(float) + static_cast<size_t>(buffer) * sizeof(B)));
-    const Rows by(count);
-    for (int64_t p = panels * part / parts; p < panels * (part + 1) / parts; ++p) {
-      panel_rows<P>(w, p, by, x + begin * ldx, ldx, depth, out + begin * w.n, memory,
-                    reinterpret_cast<B*>(memory + sums));
-    }
+        static_cast<size_t>(sums) * sizeof(float) + static_cast<size_t>(buffers) * sizeof(B)));
+    panels_rows<P>(w, panels * piece / pieces, panels * (piece + 1) / pieces, depth, Rows(count),
+                   x + begin * ldx, ldx, out + begin * w.n, memory,
+                   reinterpret_cast<B*>(memory + sums));
   });
 }
 

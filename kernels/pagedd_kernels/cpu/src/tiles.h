@@ -71,20 +71,23 @@ class TileUnit {
                 TILE_ROWS}) {}
 
   // c (+)= a * b for 2W columns; `pairs` of the inner dimension, a multiple of TILE_DEPTH / 2. With
-  // `lower` the rows are all that the unit is set up for, else the upper TILE_ROWS at most.
+  // `lower` the rows are all that the unit is set up for, else the upper TILE_ROWS at most. Calls
+  // meanwhile() once for TILE_DEPTH of the inner dimension: the unit leaves the processor's other
+  // parts idle.
+  template <class F>
   void multiply(Matrix<const bf16> a, Matrix<const float> b, int64_t pairs, Matrix<float> c,
-                bool lower, bool fresh) const {
+                bool lower, bool fresh, F&& meanwhile) const {
     if (lower) {
-      run<true>(a, b, pairs, c, fresh);
+      run<true>(a, b, pairs, c, fresh, meanwhile);
     } else {
-      run<false>(a, b, pairs, c, fresh);
+      run<false>(a, b, pairs, c, fresh, meanwhile);
     }
   }
 
  private:
-  template <bool LOWER>
+  template <bool LOWER, class F>
   static void run(Matrix<const bf16> a, Matrix<const float> b, int64_t pairs, Matrix<float> c,
-                  bool fresh) {
+                  bool fresh, F& meanwhile) {
     const int64_t a_row = 2 * a.stride, b_row = 4 * b.stride, c_row = 4 * c.stride;  // bytes
     float* below = c.first + TILE_ROWS * c.stride;
     if (fresh) {
@@ -111,6 +114,7 @@ class TileUnit {
       _tile_loadd(7, b.first + s * b.stride + W, b_row);
       _tile_dpbf16ps(1, 4, 7);
       if (LOWER) _tile_dpbf16ps(3, 5, 7);
+      meanwhile();
     }
     _tile_stored(0, c.first, c_row);
     _tile_stored(1, c.first + W, c_row);
@@ -130,7 +134,7 @@ inline void multiply_tiles(const TileUnit& unit, int64_t rows, Matrix<const bf16
   for (int64_t r = 0; r < rows; r += 2 * TILE_ROWS) {
     for (int64_t i = 0; i < columns; i += PANEL) {
       unit.multiply({a.first + r * a.stride, a.stride}, {b.first + i, b.stride}, pairs,
-                    {c.first + r * c.stride + i, c.stride}, r + TILE_ROWS < rows, fresh);
+                    {c.first + r * c.stride + i, c.stride}, r + TILE_ROWS < rows, fresh, [] {});
     }
   }
 }
