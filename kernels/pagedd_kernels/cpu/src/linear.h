@@ -182,7 +182,7 @@ void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx,
   const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*x)));
   const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 96));
   const int64_t panels = ceil_div(w.n, PANEL);
-  const int64_t pieces = std::min<int64_t>(panels, 16 * pool.threads());
+  const int64_t pieces = std::min<int64_t>(panels, 2 * pool.threads());
   pool.run(chunks * pieces, [&](int64_t index, int worker) {
     const int64_t chunk = index / pieces, piece = index % pieces;
     const int64_t begin = rows * chunk / chunks, count = rows * (chunk + 1) / chunks - begin;
