@@ -14,6 +14,7 @@ Everything is given as numbers and there is no clock here: time is the sum of th
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import fmean, variance
@@ -27,6 +28,8 @@ BLOCKS = 3  # of each of the two numbers
 MOST_BLOCKS = 8  # when the steps were too different to be compared
 SAMPLES = 6  # steps of one size, of each number, that are enough
 MARGIN = 0.05  # the other number has to be faster by so much,
+HOPELESS = 1.3  # times as long as usual, and the trial is over
+HOPELESS_STEPS = 3
 CONFIDENCE = 1.5  # and so many standard errors of the difference
 FIRST_PAUSE_S = 4.0  # between two trials; doubled each time that nothing changes
 LONGEST_PAUSE_S = 30.0
@@ -61,6 +64,17 @@ class _Trial:
             self.blocks += 1
             self.steps, self.seconds = 0, 0.0
 
+    def hopeless(self, usual: Mapping[int, float]) -> bool:
+        """Each of the first steps with the other number took much longer than steps of its size do.
+
+        A trial of long steps would cost seconds to say the same.
+        """
+        if self.blocks > 0:
+            return False
+        tried = [(size, taken) for size, each in self.taken[self.other].items() for taken in each]
+        slow = [size in usual and taken > HOPELESS * usual[size] for size, taken in tried]
+        return len(slow) >= HOPELESS_STEPS and all(slow)
+
     def faster(self) -> int | None:
         """The number that stays; None while it is open. The present one when in doubt."""
         if self.blocks < 2 * BLOCKS:
@@ -93,6 +107,7 @@ class Governor:
         self._pause = FIRST_PAUSE_S
         self._trial: _Trial | None = None
         self._upwards = False  # the last trial was of a larger number
+        self._usual: dict[int, float] = {}  # seconds by size with the present number, averages
 
     @property
     def trying(self) -> bool:
@@ -106,6 +121,9 @@ class Governor:
         if self._trial is not None:
             self._go_on(self._trial, seconds, rows)
             return
+        size = rows.bit_length()
+        usual = self._usual.get(size, seconds)
+        self._usual[size] = usual + (seconds - usual) / 8
         weight = min(seconds / WEIGHT_S, 1.0)
         lost = min(max(1 - busy / seconds, 0.0), 1.0)
         self._waiting += weight * (lost - self._waiting)
@@ -129,7 +147,7 @@ class Governor:
 
     def _go_on(self, trial: _Trial, seconds: float, rows: int) -> None:
         trial.add(seconds, rows.bit_length())
-        chosen = trial.faster()
+        chosen = trial.present if trial.hopeless(self._usual) else trial.faster()
         if chosen is None:
             self.threads = trial.threads
             return
@@ -137,6 +155,8 @@ class Governor:
         self._pause = (
             FIRST_PAUSE_S if chosen != self._present else min(2 * self._pause, LONGEST_PAUSE_S)
         )
+        if chosen != self._present:
+            self._usual.clear()
         self._present = self.threads = chosen
         self._since = self._waiting = self._quiet = 0.0
         self._trial = None

@@ -67,6 +67,14 @@ def test_all_threads_stay_when_that_is_faster_though_it_is_kept_waiting() -> Non
     assert machine.numbers == [2]
 
 
+def test_of_long_steps_a_few_show_that_one_thread_less_is_much_slower() -> None:
+    """Blocks of them in turns would take a quarter of the time."""
+    prefill: Speed = {1: (1.0, 0.0), 2: (1.7, 0.15)}
+    machine = Machine(Governor(2))
+    assert 0 < machine.run(prefill, 60, lambda: 256)[1] < 0.15
+    assert machine.numbers == [2]
+
+
 def test_when_the_other_program_is_gone_all_threads_come_back() -> None:
     machine = Machine(Governor(2))
     machine.run(BESIDE, 120)
