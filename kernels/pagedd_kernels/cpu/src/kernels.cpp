@@ -118,7 +118,8 @@ void pagedd_silu_mul(Engine* engine, int32_t dtype, const void* gate_up, void* o
   const Lock lock(engine->calls);
   with_type(dtype, [&](auto t) {
     using T = decltype(t);
-    silu_mul(engine->pool, static_cast<const T*>(gate_up), static_cast<T*>(out), rows, n);
+    silu_mul(engine->pool, static_cast<const T*>(gate_up), static_cast<T*>(out), n, rows,
+             n);
   });
 }
 

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "parts.h"
+#include "endings.h"
 
 namespace pagedd {
 
@@ -65,20 +65,6 @@ const typename Product<T>::A* prepared(Pool& pool, const T* x, int64_t& ldx, int
   });
   ldx = padded;
   return copy;
-}
-
-// Sums of a block of rows → output: bias, rounding, the columns that exist.
-template <class Out>
-inline void finish(const float* sums, const float* bias, Out* out, int64_t ldo, int rows,
-                   int64_t columns) {
-  for (int v = 0; v < 2; ++v) {
-    const int64_t left = columns - v * W;
-    if (left <= 0) return;
-    const vf b = bias ? load(bias + v * W) : zero();
-    for (int r = 0; r < rows; ++r) {
-      store_up_to(out + r * ldo + v * W, load(sums + r * PANEL + v * W) + b, left);
-    }
-  }
 }
 
 // How one worker goes through rows: as the tile unit takes them, or the register tile.
@@ -145,71 +131,72 @@ class RowsByTiles {
 };
 #endif
 
-// Rows of x times panels [first, last). `memory` has room for the sums, then for two parts.
-template <class P, class Rows, class Out>
+// Rows of x times the panels whose turns are [first, last); the output begins at `row`. `memory`
+// has room for `sums` numbers for each panel that goes together with others, then for two parts.
+template <class P, class Rows, class Ending>
 void panels_rows(const Linear& w, int64_t first, int64_t last, int64_t depth, const Rows& rows,
-                 const typename P::A* x, int64_t ldx, Out* out, float* sums,
-                 typename P::B* buffer) {
+                 const typename P::A* x, int64_t ldx, int64_t row, const Ending& ending,
+                 float* memory, int64_t sums) {
   using B = typename P::B;
-  Parts<B> parts(w, first, last, depth);
-  typename P::B* const buffers[2] = {buffer, buffer + (w.form.bits ? parts.depth() * PANEL : 0)};
+  Parts<B, Ending> parts(w, first, last, depth, ending);
+  B* const buffer = reinterpret_cast<B*>(memory + Ending::TOGETHER * sums);
+  B* const buffers[2] = {buffer, buffer + (w.form.bits ? parts.depth() * PANEL : 0)};
   Preparation<B> now(w, parts.part(), buffers[0]);
   if (w.form.bits) now.finish();
   for (int other = 1; !parts.done(); other = 1 - other) {
     const Part part = parts.part();
-    const bool ends = parts.ends_panel();
     parts.advance();
     Preparation<B> next;
     if (!parts.done()) next = Preparation<B>(w, parts.part(), buffers[other]);
-    const int64_t column = part.panel * PANEL;
-    const auto done = [&](int64_t row, int count, const float* c) {
-      if (!ends) return;
-      finish(c, w.bias ? w.bias + column : nullptr, out + row * w.n + column, w.n, count,
-             w.n - column);
+    const auto done = [&](int64_t begin, int count, const float* c) {
+      if (part.ends_panel) ending(part.turn, row + begin, count, c, sums);
     };
-    rows.multiply(x + part.begin, ldx, now.numbers(), (part.end - part.begin) / P::PER_STEP, sums,
-                  part.begin == 0, next, done);
+    rows.multiply(x + part.begin, ldx, now.numbers(), (part.end - part.begin) / P::PER_STEP,
+                  memory + part.turn % Ending::TOGETHER * sums, part.begin == 0, next, done);
     if (w.form.bits) next.finish();
     now = next;
   }
 }
 
-template <class P, class Rows, class Out>
-void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx, Out* out,
-               int64_t rows) {
+template <class P, class Rows, class Ending>
+void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx,
+               const Ending& ending, int64_t rows) {
   using B = typename P::B;
   // chunks of rows that stay in L2 while the panels pass by
   const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*x)));
   const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 96));
-  const int64_t panels = ceil_div(w.n, PANEL);
-  const int64_t pieces = std::min<int64_t>(panels, 2 * pool.threads());
+  const int64_t units = ceil_div(w.n, PANEL * Ending::TOGETHER);
+  const int64_t pieces = std::min<int64_t>(units, 2 * pool.threads());
   pool.run(chunks * pieces, [&](int64_t index, int worker) {
     const int64_t chunk = index / pieces, piece = index % pieces;
     const int64_t begin = rows * chunk / chunks, count = rows * (chunk + 1) / chunks - begin;
+    const int64_t first = units * piece / pieces, last = units * (piece + 1) / pieces;
     const int64_t depth = Rows::depth(w.form.bits != 0, count);
     const int64_t sums = round_up(Rows::sums(count), 16);
     const int64_t buffers = w.form.bits ? 2 * std::min(depth, w.k) * PANEL : 0;
-    auto* memory = reinterpret_cast<float*>(pool.scratch(worker).get(
-        static_cast<size_t>(sums) * sizeof(float) + static_cast<size_t>(buffers) * sizeof(B)));
-    panels_rows<P>(w, panels * piece / pieces, panels * (piece + 1) / pieces, depth, Rows(count),
-                   x + begin * ldx, ldx, out + begin * w.n, memory,
-                   reinterpret_cast<B*>(memory + sums));
+    char* memory = pool.scratch(worker).get(
+        static_cast<size_t>(Ending::TOGETHER * sums) * sizeof(float) +
+        static_cast<size_t>(buffers) * sizeof(B));
+    panels_rows<P>(w, Ending::TOGETHER * first, Ending::TOGETHER * last, depth, Rows(count),
+                   x + begin * ldx, ldx, begin, ending, reinterpret_cast<float*>(memory), sums);
   });
 }
 
-// x [rows][k] with row stride ldx → out [rows][n].
-template <class T, class Out>
-void linear(Pool& pool, const Linear& w, const T* x, int64_t ldx, Out* out, int64_t rows) {
+// x [rows][k] with row stride ldx, through the layer, to where `ending` puts it.
+template <class T, class Ending>
+void linear_to(const Ending& ending, Pool& pool, const Linear& w, const T* x, int64_t ldx,
+               int64_t rows) {
   using P = Product<T>;
   const typename P::A* input = prepared(pool, x, ldx, rows, w.k);
 #ifdef PAGEDD_TILES
   if constexpr (std::is_same_v<T, bf16>) {
-    if (tiles_allowed()) return linear_by<P, RowsByTiles>(pool, w, input, ldx, out, rows);
+    if (tiles_allowed()) return linear_by<P, RowsByTiles>(pool, w, input, ldx, ending, rows);
   }
 #endif
-  linear_by<P, RowsByPanel<P>>(pool, w, input, ldx, out, rows);
+  linear_by<P, RowsByPanel<P>>(pool, w, input, ldx, ending, rows);
 }
 
+// x [rows][k] with row stride ldx → out [rows][n].
 inline void linear(Pool& pool, const Linear& w, const void* x, int64_t ldx, void* out,
                    int64_t rows) {
   if (rows <= 0) return;
@@ -217,11 +204,24 @@ inline void linear(Pool& pool, const Linear& w, const void* x, int64_t ldx, void
     using T = decltype(t);
     const auto* input = static_cast<const T*>(x);
     if (w.out_dtype == w.dtype) {
-      linear(pool, w, input, ldx, static_cast<T*>(out), rows);
+      linear_to(Plain<T>{w, {static_cast<T*>(out), w.n}}, pool, w, input, ldx, rows);
     } else {
-      linear(pool, w, input, ldx, static_cast<float*>(out), rows);
+      linear_to(Plain<float>{w, {static_cast<float*>(out), w.n}}, pool, w, input, ldx, rows);
     }
   });
+}
+
+// Whether the columns' halves can be multiplied panel by panel.
+inline bool halves_are_panels(const Linear& w) { return w.n % (2 * PANEL) == 0; }
+
+// x → silu(left half of the columns) * right half [rows][n / 2]. `between` [rows][n] is for layers
+// whose halves are not whole panels.
+template <class T>
+void gated_linear(Pool& pool, const Linear& w, const T* x, int64_t ldx, T* between, Output<T> out,
+                  int64_t rows) {
+  if (halves_are_panels(w)) return linear_to(Gated<T>{w, out}, pool, w, x, ldx, rows);
+  linear(pool, w, x, ldx, between, rows);
+  silu_mul(pool, between, out.first, out.stride, rows, w.n / 2);
 }
 
 }  // namespace pagedd

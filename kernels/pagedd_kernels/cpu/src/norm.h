@@ -58,15 +58,20 @@ void rms_norm(Pool& pool, const T* x, T* residual, const T* weight, float eps, T
   });
 }
 
-// gate_up [rows][2n] → out [rows][n] = silu(gate) * up
+// silu(gate) * up
+inline vf silu_times(vf gate, vf up) {
+  const vf e = exp(gate);  // cut at 88, where the quotient is 1
+  return gate * (e / (set1(1.0f) + e)) * up;
+}
+
+// gate_up [rows][2n] → out [rows][n] with row stride ldo = silu(gate) * up
 template <class T>
-void silu_mul(Pool& pool, const T* gate_up, T* out, int64_t rows, int64_t n) {
+void silu_mul(Pool& pool, const T* gate_up, T* out, int64_t ldo, int64_t rows, int64_t n) {
   for_rows(pool, rows, 4 * n, [=](int64_t r, int) {
     const T* gate = gate_up + 2 * r * n;
     for (int64_t i = 0; i < n; i += W) {
       const vf g = load_up_to(gate + i, n - i), u = load_up_to(gate + n + i, n - i);
-      const vf e = exp(g);  // cut at 88, where the quotient is 1
-      store_up_to(out + r * n + i, g * (e / (set1(1.0f) + e)) * u, n - i);
+      store_up_to(out + r * ldo + i, silu_times(g, u), n - i);
     }
   });
 }

@@ -19,36 +19,42 @@ inline int64_t padded_inputs(int64_t k) {
   return round_up(k, inner_multiple<T>());
 }
 
-// A stretch of the inner dimension of one panel.
+// A stretch of the inner dimension of one panel, which is `turn`th in the order of the product.
 struct Part {
-  int64_t panel, begin, end;
+  int64_t turn, panel, begin, end;
+  bool ends_panel;
 };
 
-// The parts of panels [first, last): along the inner dimension, then the next panel. A part is as
-// long as the others, and at most as `depth`.
-template <class T>
+// The parts of the panels whose turns are [first, last): along the inner dimension, then the next
+// panel. A part is as long as the others, and at most as `depth`. ending.panel_of(turn): the order.
+template <class T, class Ending>
 class Parts {
  public:
-  Parts(const Linear& w, int64_t first, int64_t last, int64_t depth)
+  Parts(const Linear& w, int64_t first, int64_t last, int64_t depth,
+        const Ending& ending)
       : inputs_(padded_inputs<T>(w.k)),
         depth_(round_up(ceil_div(inputs_, ceil_div(inputs_, depth)), QUANT_BLOCK)),
         last_(last),
-        part_{first, 0, std::min(depth_, inputs_)} {}
+        ending_(ending),
+        turn_(first) {}
 
   int64_t depth() const { return depth_; }
-  bool done() const { return part_.panel == last_; }
-  const Part& part() const { return part_; }
-  bool ends_panel() const { return part_.end == inputs_; }
+  bool done() const { return turn_ == last_; }
+  Part part() const {
+    const int64_t end = std::min(begin_ + depth_, inputs_);
+    return {turn_, ending_.panel_of(turn_), begin_, end, end == inputs_};
+  }
   void advance() {
-    const bool next = ends_panel();
-    if (next) ++part_.panel;
-    part_.begin = next ? 0 : part_.end;
-    part_.end = std::min(part_.begin + depth_, inputs_);
+    begin_ += depth_;
+    if (begin_ < inputs_) return;
+    begin_ = 0;
+    ++turn_;
   }
 
  private:
   const int64_t inputs_, depth_, last_;
-  Part part_;
+  const Ending& ending_;
+  int64_t turn_, begin_ = 0;
 };
 
 // Makes a part ready, a little at each step: unpacks it, or asks for it if it is dense already.

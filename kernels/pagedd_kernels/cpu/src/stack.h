@@ -23,14 +23,25 @@ struct Stack {
   float eps, scale;  // scale: of scores
 };
 
-// What lies between the operations, each [rows][its width].
+// From row to row an odd number of cache lines: rows that lie a power of two apart would share few
+// sets of the cache, and drive each other out of it.
+template <class T>
+int64_t row_stride(int64_t width) {
+  constexpr int64_t LINE = 64 / sizeof(T);
+  return (ceil_div(width, LINE) | 1) * LINE;
+}
+
+// What lies between the operations, each [rows][its width], `gated` with its own stride.
 template <class T>
 struct Between {
   T *x, *qkv, *attended, *gate_up, *gated, *sum;
+  int64_t gated_stride;
 
-  Between(Scratch& memory, const Block& block, int64_t rows) {
-    const int64_t widths[] = {block.qkv->k,     block.qkv->n,  block.output->k,
-                              block.gate_up->n, block.down->k, block.output->n};
+  Between(Scratch& memory, const Block& block, int64_t rows)
+      : gated_stride(row_stride<T>(block.down->k)) {
+    const int64_t widths[] = {block.qkv->k,     block.qkv->n, block.output->k,
+                              halves_are_panels(*block.gate_up) ? 0 : block.gate_up->n,
+                              gated_stride, block.output->n};
     T** const parts[] = {&x, &qkv, &attended, &gate_up, &gated, &sum};
     size_t total = 0, at[6];
     for (int i = 0; i < 6; ++i) {
@@ -64,9 +75,9 @@ void run_stack(Pool& pool, AttentionPlan& plan, Scratch& memory, const Stack& st
     linear(pool, *block.output, b.attended, block.output->k, b.sum, rows);
     rms_norm(pool, b.sum, residual, static_cast<const T*>(block.post_norm), stack.eps, b.x, rows,
              stack.hidden);
-    linear(pool, *block.gate_up, b.x, block.gate_up->k, b.gate_up, rows);
-    silu_mul(pool, b.gate_up, b.gated, rows, block.down->k);
-    linear(pool, *block.down, b.gated, block.down->k, b.sum, rows);
+    gated_linear(pool, *block.gate_up, b.x, block.gate_up->k, b.gate_up,
+                 {b.gated, b.gated_stride}, rows);
+    linear(pool, *block.down, b.gated, b.gated_stride, b.sum, rows);
     const bool last = layer + 1 == stack.count;
     const void* norm = last ? stack.final_norm : stack.blocks[layer + 1].input_norm;
     rms_norm(pool, b.sum, residual, static_cast<const T*>(norm), stack.eps, last ? out : b.x, rows,
