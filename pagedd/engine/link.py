@@ -63,6 +63,10 @@ class EngineLink:
             self._fill()
         return commands
 
+    def quiet(self) -> bool:
+        """Nothing has come that ``drain`` has not read."""
+        return not select.select([self._sock], [], [], 0.0)[0]
+
     def send(self, report: Report) -> None:
         """Hand a report over; waits while the daemon's buffer is full. No error when it is gone."""
         body = self._encoder.encode(report)

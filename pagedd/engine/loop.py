@@ -41,6 +41,12 @@ class Runner(Protocol):
         engine.
         """
 
+    def prepare(self) -> bool:
+        """A little work ahead of need, below a millisecond, while nobody asks for anything.
+
+        False: there is nothing to prepare.
+        """
+
 
 def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) -> None:
     """Run until the daemon says ``Shutdown`` or is gone. A step is never left half done.
@@ -51,6 +57,8 @@ def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) 
     nothing_to_do = scheduler.idle
     sent = 0.0  # seconds that the report before took to hand over
     while not link.closed:
+        while nothing_to_do and link.quiet() and runner.prepare():
+            pass
         commands = link.drain(block=nothing_to_do)
         if not apply(scheduler, commands, clock()):
             return

@@ -55,6 +55,35 @@ class Populated:
             self.end += length
 
 
+class AheadOfUse:
+    """Populates ``memory``, which is given away from the lowest page on, before it is needed.
+
+    As far ahead as use has come, at least ``at_least`` bytes: a daemon with little to do stays
+    small, and one with much to do meets memory that is there. ``page_bytes``: of each page.
+    """
+
+    def __init__(self, memory: Tensor, page_bytes: int, at_least: int) -> None:
+        self._populated = Populated(memory)
+        self._page_bytes = page_bytes
+        self._at_least = at_least
+        self._used = 0  # bytes from the beginning
+
+    @property
+    def bytes_in_place(self) -> int:
+        """From the beginning of the memory."""
+        return self._populated.end
+
+    def use(self, page: int) -> None:
+        """``page`` was given away."""
+        self._used = max(self._used, (page + 1) * self._page_bytes)
+
+    def extend(self) -> bool:
+        """Populate a little more: some tenths of a millisecond. False: there is enough."""
+        before = self._populated.end
+        self._populated.extend(self._used + max(self._used, self._at_least), _PIECE)
+        return self._populated.end > before
+
+
 def _madvise() -> Callable[[int, int, int], int] | None:
     if sys.platform != "linux":
         return None

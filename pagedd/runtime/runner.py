@@ -12,8 +12,13 @@ from pagedd.core.plan import Sampled, StepPlan, StepResult
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch, sampled_rows
 from pagedd.runtime.host_cache import HostCache
+from pagedd.runtime.host_memory import AheadOfUse
 from pagedd.runtime.sampler import Sampler
 from pagedd.runtime.swap import Swap
+
+
+# Of the cache, to be there before the first request: enough for some dozen short ones.
+CACHE_AHEAD = 256 << 20
 
 
 class Runner:
@@ -41,6 +46,11 @@ class Runner:
         self.batch = batch
         self.sampler = sampler
         self.phases: dict[str, float] = {}
+        self._ahead = AheadOfUse(cache, cache[0].nbytes, CACHE_AHEAD)
+
+    def prepare(self) -> bool:
+        """See ``engine.loop.Runner``: has memory for the next pages of the cache in place."""
+        return self._ahead.extend()
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
@@ -89,8 +99,10 @@ class Runner:
         for join in plan.join:
             self.batch.join(join)
             self.sampler.join(join)
+            self._ahead.use(max(join.pages, default=0))
         for grow in plan.grow:
             self.batch.grow(grow)
+            self._ahead.use(grow.page)
 
 
 def _select(hidden: Tensor, rows: list[int]) -> Tensor:

@@ -21,6 +21,8 @@ class StepRunner(Protocol):
 
     def execute(self, plan: StepPlan) -> StepResult: ...
 
+    def prepare(self) -> bool: ...
+
 
 def share_cores(backend: Backend, threads: int | None) -> None:
     """Give the cores to the one pool of threads that computes; ``threads`` None: its own choice.
@@ -67,6 +69,10 @@ class GovernedRunner:
     def phases(self) -> dict[str, float]:
         """Those of the runner."""
         return self._runner.phases
+
+    def prepare(self) -> bool:
+        """See ``engine.loop.Runner``."""
+        return self._runner.prepare()
 
     def execute(self, plan: StepPlan) -> StepResult:
         """See ``engine.loop.Runner``. A step that raises is no measurement."""

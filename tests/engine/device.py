@@ -50,6 +50,9 @@ class Device:
         self.phases: dict[str, float] = {}
         self._attempts = itertools.count()
 
+    def prepare(self) -> bool:
+        return False
+
     def execute(self, plan: StepPlan) -> StepResult:
         if next(self._attempts) in self.fails and plan.num_tokens > self.fits:
             self.rows.append(plan.num_tokens)

@@ -67,6 +67,9 @@ class FakeRunner:
         self._rows: dict[int, _Row] = {}
         self.phases: dict[str, float] = {}
 
+    def prepare(self) -> bool:
+        return False
+
     def execute(self, plan: StepPlan) -> StepResult:
         for slot in plan.leave:
             self._rows.pop(slot, None)

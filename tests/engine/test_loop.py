@@ -44,6 +44,9 @@ class ScriptedLink(EngineLink):
             return []
         return commands
 
+    def quiet(self) -> bool:
+        return True
+
     def send(self, report: Report) -> None:
         self.reports.append(report)
 
@@ -55,6 +58,9 @@ class Sevens:
         self.phases = {"build": 1.0, "execute": 2.0, "sample": 3.0}
         self.steps = 0
         self._fails_at = fails_at
+
+    def prepare(self) -> bool:
+        return False
 
     def execute(self, plan: StepPlan) -> StepResult:
         self.steps += 1

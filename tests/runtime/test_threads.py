@@ -20,6 +20,9 @@ class FakeRunner:
         self.phases = {"build": 1.0}
         self._error = error
 
+    def prepare(self) -> bool:
+        return True
+
     def execute(self, plan: StepPlan) -> StepResult:
         if self._error is not None:
             raise self._error
