@@ -16,7 +16,6 @@ from pagedd.runtime.host_memory import AheadOfUse
 from pagedd.runtime.sampler import Sampler
 from pagedd.runtime.swap import Swap
 
-
 # Of the cache, to be there before the first request: enough for some dozen short ones.
 CACHE_AHEAD = 256 << 20
 
