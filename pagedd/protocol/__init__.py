@@ -32,6 +32,7 @@ from pagedd.protocol.records import (
     Event,
     Explanation,
     Holder,
+    PageTable,
     Record,
 )
 from pagedd.protocol.server_frames import (
@@ -49,6 +50,17 @@ from pagedd.protocol.server_frames import (
     Started,
     TopLogprob,
     Usage,
+)
+from pagedd.protocol.state_frames import (
+    CACHED,
+    FREE,
+    OWNED,
+    SHARED,
+    SWAPPED,
+    Counters,
+    PageCells,
+    SequenceRow,
+    State,
 )
 from pagedd.protocol.status import (
     HostPageCounts,
@@ -78,10 +90,13 @@ ServerFrame = (
     | Error
     | Explanation
     | Event
+    | State
     | Status
 )
 
 __all__ = [
+    "CACHED",
+    "FREE",
     "INT32_MAX",
     "INT32_MIN",
     "INT64_MAX",
@@ -89,15 +104,19 @@ __all__ = [
     "MAX_HISTORY",
     "MAX_STOP_LENGTH",
     "MAX_STOP_STRINGS",
+    "OWNED",
     "PING_INTERVAL_S",
     "PING_TIMEOUT_S",
+    "SHARED",
     "SUBPROTOCOL_JSON",
     "SUBPROTOCOL_MSGPACK",
+    "SWAPPED",
     "VERSION",
     "Accepted",
     "Cancel",
     "Choice",
     "ClientFrame",
+    "Counters",
     "Delta",
     "Done",
     "Error",
@@ -113,7 +132,9 @@ __all__ = [
     "Limits",
     "Logprob",
     "Message",
+    "PageCells",
     "PageCounts",
+    "PageTable",
     "Params",
     "Preempted",
     "PreemptionCounts",
@@ -123,8 +144,10 @@ __all__ = [
     "Reprioritize",
     "RequestCounts",
     "Resumed",
+    "SequenceRow",
     "ServerFrame",
     "Started",
+    "State",
     "Status",
     "StatusRequest",
     "StopString",

@@ -105,14 +105,30 @@ class Event(Record, tag="event", frozen=True, kw_only=True, omit_defaults=True):
     """One record of the ``events`` feed, at the moment it happens."""
 
 
+class PageTable(Struct, frozen=True):
+    """Of one continuation: the pages of the device in logical order, and how many tables name each.
+
+    ``host``: host pages that keep what it has computed, in logical order from ``host_start`` on,
+    while it is swapped or is being copied back.
+    """
+
+    index: int
+    pages: list[int]
+    refs: list[int]
+    host: list[int]
+    host_start: int
+
+
 class Explanation(Struct, tag="explanation", frozen=True, omit_defaults=True):
     """Where a request is and why: first what led there, the oldest first, then how it stands.
 
     ``eta_ms`` is a range, from measured rates: until the request begins or goes on; when it runs,
-    until it ends.
+    until it ends. ``text``: the end of what each of ``tables`` has said so far.
     """
 
     id: str
     state: str
     reasons: list[Record]
     eta_ms: tuple[float, float] | UnsetType = UNSET
+    tables: list[PageTable] | UnsetType = UNSET
+    text: list[str] | UnsetType = UNSET

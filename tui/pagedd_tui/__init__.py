@@ -1,0 +1,1 @@
+"""``pagedd top``: a dashboard of the pages, the queues and the reasons. No torch, no engine."""
