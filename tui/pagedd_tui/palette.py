@@ -126,8 +126,9 @@ class Palette:
 
 def choose(name: str | None, *, ascii: bool, no_color: bool) -> Palette:
     """The palette of this name; the first of ``PALETTES`` for None and for names that are none."""
-    wanted = name if name in _COLOURS else PALETTES[0]
-    wanted = "mono" if no_color else wanted
+    wanted = "mono" if no_color else name
+    if wanted is None or wanted not in _COLOURS:
+        wanted = PALETTES[0]
     colours = _COLOURS[wanted]
     return Palette(
         name=wanted,
