@@ -19,6 +19,7 @@ class HostPool:
     def __init__(self, num_pages: int) -> None:
         self.refs = [0] * num_pages
         self.keys: list[bytes | None] = [None] * num_pages
+        self.touched: set[int] | None = None  # pages that may have another state, for a Watch
         self.evictions = 0  # cached pages whose memory was needed, since the start
         self._free = list(range(num_pages - 1, -1, -1))  # last in, first out
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -35,6 +36,12 @@ class HostPool:
         total, free, cached = len(self.refs), len(self._free), len(self._cached)
         return HostPageCounts(total, free, total - free - cached, cached)
 
+    def state(self, page: int) -> int:
+        """The byte of a page in a state frame: 0 free, 1 swapped, 3 cached."""
+        if self.refs[page]:
+            return 1
+        return 3 if page in self._cached else 0
+
     def find(self, key: bytes) -> int | None:
         """The page that holds what ``key`` stands for."""
         return self._pages.get(key)
@@ -49,6 +56,7 @@ class HostPool:
             del self._cached[page]
             self.evictions += 1
         self.refs[page] = 1
+        self._touch(page)
         if key is not None:
             assert key not in self._pages, "one content in two host pages"
             self.keys[page] = key
@@ -61,12 +69,14 @@ class HostPool:
             assert page in self._cached, f"host page {page} is free"
             del self._cached[page]
         self.refs[page] += 1
+        self._touch(page)
 
     def release(self, page: int) -> None:
         """One sequence less refers to ``page``; without any it is cached or free."""
         self.refs[page] -= 1
         assert self.refs[page] >= 0, f"host page {page} was released twice"
         if self.refs[page] == 0:
+            self._touch(page)
             if self.keys[page] is None:
                 self._free.append(page)
             else:
@@ -85,6 +95,7 @@ class HostPool:
         if page in self._cached:
             del self._cached[page]
             self._free.append(page)
+            self._touch(page)
 
     def resting(self) -> tuple[list[int], list[int]]:
         """The free list, and the cached pages from least to most recently used."""
@@ -93,6 +104,10 @@ class HostPool:
     def entries(self) -> dict[bytes, int]:
         """A copy of what keys find."""
         return dict(self._pages)
+
+    def _touch(self, page: int) -> None:
+        if self.touched is not None:
+            self.touched.add(page)
 
     def _unkey(self, page: int) -> None:
         key = self.keys[page]

@@ -62,6 +62,10 @@ class Book:
         running = now - self._entered if phase is self.phase else 0.0
         return (self._seconds[phase] + running) * 1e3
 
+    def waited_ms(self, now: float) -> float:
+        """Milliseconds up to ``now`` before it began and while it was preempted, together."""
+        return self.elapsed_ms(Phase.QUEUED, now) + self.elapsed_ms(Phase.PREEMPTED, now)
+
     def enter(self, phase: Phase, now: float) -> None:
         """From ``now`` on, time counts for ``phase``."""
         if phase is not self.phase:

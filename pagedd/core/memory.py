@@ -28,6 +28,7 @@ from pagedd.core.plan import Copy
 from pagedd.core.prefix import PrefixIndex, salt_of
 from pagedd.core.sequence import Group, Sequence, SequenceState
 from pagedd.core.tier import HostTier
+from pagedd.core.watch import Holders
 
 
 class Memory:
@@ -49,6 +50,7 @@ class Memory:
         self.pool = PagePool(num_pages, self._evicted)
         self.tier = HostTier(num_host_pages)
         self.host = self.tier.pool
+        self.holders = Holders()
         self._read: list[int] = []  # host pages that the plan in the making copies back
         self._arriving: list[Sequence] = []  # what gets such copies, up to the commit
         self._grown: list[Group] = []  # requests that got pages since the last settle()
@@ -82,7 +84,7 @@ class Memory:
             self.pool.retain(page)
             self.tier.find(page, first=first)
             sequence.table.append(page)
-            sequence.group.book.hold(page, now)
+            self.holders.hold(page, sequence, now)
         self._grown.append(sequence.group)
         if sequence.state is not SequenceState.SWAPPED:
             sequence.host = self._chain(sequence, len(pages), self.host.find)
@@ -112,20 +114,20 @@ class Memory:
         """
         changes: list[tuple[int, int]] = []
         unused = self.fill.unused_of(sequence)
-        table, book = sequence.table, sequence.group.book
+        table, holders = sequence.table, self.holders
         if self._writes_shared(sequence):
             page = self._take()
             logical = sequence.num_computed // self.page_size
             source = table.replace(logical, page)
             self.pool.pin(source)
             self.pool.release(source)
-            book.hold(page, now)
-            book.drop(source, now)
+            holders.hold(page, sequence, now)
+            holders.drop(source, sequence, now)
             copies.append(Copy(source, page))
             changes.append((logical, page))
         for _ in range(pages_for(upto, self.page_size) - len(table)):
             page = self._take()
-            book.hold(page, now)
+            holders.hold(page, sequence, now)
             changes.append((table.append(page), page))
         if changes:
             self._grown.append(sequence.group)
@@ -154,7 +156,7 @@ class Memory:
         for page in parent.table.pages:
             self.pool.retain(page)
             child.table.append(page)
-            child.group.book.hold(page, now)
+            self.holders.hold(page, child, now)
         self.fill.unused += self.fill.unused_of(parent)
 
     def register(self, sequence: Sequence) -> None:
@@ -176,7 +178,7 @@ class Memory:
             self.pool.release(page)
             if dropped and self.pool.state(page) is PageState.CACHED:
                 self.tier.drop(page)
-            sequence.group.book.drop(page, now)
+            self.holders.drop(page, sequence, now)
         sequence.num_indexed = 0
         sequence.num_computed = 0
         sequence.arrived = 0

@@ -28,6 +28,7 @@ class PagePool:
     def __init__(self, num_pages: int, evicted: Callable[[int, bytes], None]) -> None:
         self.refs = [0] * num_pages
         self.keys: list[bytes | None] = [None] * num_pages
+        self.touched: set[int] | None = None  # pages that may have another state, for a Watch
         self._evicted = evicted
         self._free = list(range(num_pages - 1, -1, -1))  # last in, first out
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -52,6 +53,7 @@ class PagePool:
             return None
         self.refs[page] = 1
         self._owned += 1
+        self._touch(page)
         return page
 
     def retain(self, page: int) -> None:
@@ -65,6 +67,7 @@ class PagePool:
             self._owned -= 1
             self._shared += 1
         self.refs[page] = refs + 1
+        self._touch(page)
 
     def release(self, page: int) -> None:
         """One table less names ``page``; without any it becomes cached or free."""
@@ -77,6 +80,7 @@ class PagePool:
         elif refs == 1:
             self._shared -= 1
             self._owned += 1
+        self._touch(page)
 
     def label(self, page: int, key: bytes) -> None:
         """The content of ``page`` is complete and the index finds it under ``key``."""
@@ -92,6 +96,7 @@ class PagePool:
         if page in self._cached:
             del self._cached[page]
             self._free.append(page)
+            self._touch(page)
         return key
 
     def pin(self, page: int) -> None:
@@ -106,6 +111,7 @@ class PagePool:
         self._pinned.clear()
         for page in self._limbo:
             self._rest(page)
+            self._touch(page)
         self._limbo.clear()
 
     def state(self, page: int) -> PageState:
@@ -125,6 +131,10 @@ class PagePool:
     def resting(self) -> tuple[list[int], list[int], list[int]]:
         """The free list, the cached pages from least to most recently used, the pinned ones."""
         return list(self._free), list(self._cached), [*self._pinned, *self._limbo]
+
+    def _touch(self, page: int) -> None:
+        if self.touched is not None:
+            self.touched.add(page)
 
     def _unkey(self, page: int) -> bytes:
         key = self.keys[page]

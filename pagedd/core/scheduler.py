@@ -32,6 +32,7 @@ from pagedd.core.running import compute_running
 from pagedd.core.shortage import Allowance, give_up, make_smaller
 from pagedd.core.snapshot import Snapshot, take_snapshot
 from pagedd.core.state import SchedulerState
+from pagedd.core.watch import Changes, Watch
 from pagedd.errors import BadRequest, PromptTooLong, QueueFull
 
 __all__ = ["Scheduler", "SchedulerConfig"]
@@ -53,6 +54,7 @@ class Scheduler:
         self._given_up: StepPlan | None = None  # and nothing was planned since
         self._overtaken = False  # the step before was collected after the plan was made
         self._deferred: list[tuple[int, int | None]] = []  # handle, choice or all of them
+        self._watch: Watch | None = None
 
     @property
     def config(self) -> SchedulerConfig:
@@ -203,6 +205,18 @@ class Scheduler:
     def snapshot(self) -> Snapshot:
         """A picture of all pages and sequences, in time proportional to them."""
         return take_snapshot(self._state)
+
+    def watch(self, *, wanted: bool) -> None:
+        """Begin to collect changes, anew if that was done already, or end it."""
+        if self._watch is not None:
+            self._watch.end()
+        self._watch = Watch(self._state.memory, self._state.groups) if wanted else None
+
+    def look(self) -> Changes | None:
+        """What has changed since the last look, everything at the first; None without a watch."""
+        if self._watch is None:
+            return None
+        return self._watch.look(self._state.now)
 
     def audit(self) -> None:
         """Check every invariant; raises AssertionError with the one that is broken."""

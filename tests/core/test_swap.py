@@ -56,7 +56,7 @@ def test_counters_while_a_sequence_is_away() -> None:
     assert stats.host_pages[1:] == (40 - event.pages, event.pages, 0)
     assert stats.swapped_bytes == 1000 * event.pages
     row = next(r for r in world.scheduler.snapshot().sequences if r.handle == event.handle)
-    assert (row.state, row.pages) == ("swapped", 0)
+    assert (row.state, row.pages) == ("swapped", event.pages)
     assert event.choice_of_mode == "configured"
     world.run()
 
