@@ -213,7 +213,7 @@ def test_names_from_outside_are_shown_as_data() -> None:
 async def test_colours_say_something_else_and_the_title_tells() -> None:
     app = Screen()
     async with app.run_test(size=(4, 1)):
-        app.map.show(memory([OWNED, OWNED, SHARED, FREE], [A, B, A, None]), ROWS, None, 0.0)
+        app.map.show(memory([OWNED, OWNED, SHARED, FREE], [A, (6, 0), A, None]), ROWS, None, 0.0)
         titles, colours = [], []
         for _ in range(4):
             app.map.cycle_colour()
