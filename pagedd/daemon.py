@@ -167,6 +167,7 @@ class Daemon:
             await tasks.start(self._watch_signals)
             await self._listener.start(sockets)
             tasks.start_soon(self._supervise)
+            tasks.start_soon(self._hub.state_feed.run)
             await self._stop.wait()
             await self._drain()
             tasks.cancel_scope.cancel()

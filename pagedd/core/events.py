@@ -175,6 +175,19 @@ class Running(NamedTuple):
     shared: int  # of these, those that others name too
 
 
+class Table(NamedTuple):
+    """The page table of one choice: device pages in logical order, and how many tables name each.
+
+    ``host``: host pages that keep what it has computed, in logical order from ``host_start`` on.
+    """
+
+    choice: int
+    pages: tuple[int, ...]
+    refs: tuple[int, ...]
+    host: tuple[int, ...]
+    host_start: int
+
+
 class Explained(NamedTuple):
     """The answer to an explain command: where a request is and why, in the order of its choices.
 
@@ -189,6 +202,7 @@ class Explained(NamedTuple):
     waiting: tuple[Waiting, ...]
     running: tuple[Running, ...]
     eta_ms: tuple[float, float] | None
+    tables: tuple[Table, ...] = ()
 
 
 class Failed(NamedTuple):

@@ -12,7 +12,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from pagedd.core.eta import eta_ms
-from pagedd.core.events import MAX_HOLDERS, Explained, Holder, Running, Waiting
+from pagedd.core.events import MAX_HOLDERS, Explained, Holder, Running, Table, Waiting
 from pagedd.core.need import Need, displaces, need_of
 from pagedd.core.plan import StepPlan
 from pagedd.core.running import running_on, share
@@ -62,6 +62,18 @@ def explain(
         waiting,
         running,
         eta_ms(state, group, [each.ahead for each in own], is_next),
+        tuple(_table(state, each) for each in sequences),
+    )
+
+
+def _table(state: SchedulerState, sequence: Sequence) -> Table:
+    refs, pages = state.memory.pool.refs, tuple(sequence.table.pages)
+    return Table(
+        sequence.index,
+        pages,
+        tuple(refs[page] for page in pages),
+        tuple(sequence.host),
+        sequence.host_start,
     )
 
 

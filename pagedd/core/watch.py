@@ -36,7 +36,7 @@ class SequenceRow(NamedTuple):
     """One sequence, as in ``sequences`` of a state frame. A request has one until it forks."""
 
     handle: int
-    index: int
+    choice: int
     state: str
     priority: int
     prompt_tokens: int

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol, assert_never
 
+from pagedd.core.events import StepEvents
 from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
 from pagedd.engine.link import EngineLink
@@ -22,6 +23,7 @@ from pagedd.engine.messages import (
     Shutdown,
     Step,
     Submit,
+    Watch,
 )
 
 Clock = Callable[[], float]  # seconds, monotonic
@@ -74,7 +76,7 @@ def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) 
         if plan is None and not events and not commands:
             continue
         began = perf_counter()
-        link.send(Step(events, scheduler.stats(), phases if plan is not None else {}))
+        link.send(report(scheduler, events, phases if plan is not None else {}))
         sent = perf_counter() - began
 
 
@@ -92,11 +94,18 @@ def apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
                 scheduler.reprioritize(handle, priority, now)
             case Explain(handle, ref):
                 scheduler.explain(handle, ref, now)
+            case Watch(wanted):
+                scheduler.watch(wanted=wanted)
             case Shutdown():
                 return False
             case _:
                 assert_never(command)
     return True
+
+
+def report(scheduler: Scheduler, events: StepEvents, phases: dict[str, float]) -> Step:
+    """What has happened up to this moment: events, counters, and who looks gets the changes."""
+    return Step(events, scheduler.stats(), phases, scheduler.look())
 
 
 def _carry_out(

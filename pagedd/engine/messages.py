@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from pagedd.core.events import Stats, StepEvents
 from pagedd.core.request import Request
+from pagedd.core.watch import Changes
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -72,11 +73,17 @@ class Explain(Struct, tag="explain", frozen=True):
     ref: int
 
 
+class Watch(Struct, tag="watch", frozen=True):
+    """Tell with each step what has changed, everything at first; or no more (``wanted`` False)."""
+
+    wanted: bool
+
+
 class Shutdown(Struct, tag="shutdown", frozen=True):
     """Finish the step and exit with 0."""
 
 
-Command = Submit | CancelRequest | EndChoice | Reprioritize | Explain | Shutdown
+Command = Submit | CancelRequest | EndChoice | Reprioritize | Explain | Watch | Shutdown
 
 
 class Loading(Struct, tag="loading", frozen=True):
@@ -117,6 +124,7 @@ class Step(Struct, tag="step", frozen=True):
     events: StepEvents
     stats: Stats
     phases: dict[str, float]
+    changes: Changes | None = None  # while it is watched
 
 
 class Fatal(Struct, tag="fatal", frozen=True):

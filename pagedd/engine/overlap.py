@@ -17,8 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
 from pagedd.engine.link import EngineLink
-from pagedd.engine.loop import Clock, apply
-from pagedd.engine.messages import Step
+from pagedd.engine.loop import Clock, apply, report
 
 F = TypeVar("F")
 
@@ -74,7 +73,7 @@ def serve_overlapped(
         if before is None and not events and not commands:
             continue
         began = perf_counter()
-        link.send(Step(events, scheduler.stats(), phases))
+        link.send(report(scheduler, events, phases))
         sent = perf_counter() - began
     if under_way is not None:
         runner.collect(under_way.flight)  # no step is left half done

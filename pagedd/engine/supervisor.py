@@ -56,6 +56,9 @@ class EngineOwner(Protocol):
     async def engine_ready(self, ready: Ready) -> None:
         """A new engine; the supervisor is ``ready`` when this returns."""
 
+    def engine_serves(self) -> None:
+        """It can be sent commands from now on."""
+
     def engine_step(self, step: Step) -> None:
         """What one step did."""
 
@@ -210,6 +213,7 @@ class Supervisor:
         self._ready_at = time.monotonic()
         self._link = link
         self.state, self.reason = "ready", None
+        self._owner.engine_serves()
 
     async def _watch(self) -> None:
         """Say ``stalled`` when work is there and reports are not."""

@@ -25,35 +25,25 @@ from pagedd.engine.messages import (
     Reprioritize,
     Step,
     Submit,
+    Watch,
 )
 from pagedd.errors import EngineFailed, PageddError, QueueFull, ShuttingDown
-from pagedd.protocol import MAX_FRAME_BYTES, VERSION, Hello, Limits
+from pagedd.protocol import Hello
 from pagedd.server.directory import Directory
 from pagedd.server.edge import EdgeLimits
 from pagedd.server.feed import EventFeed
+from pagedd.server.greeting import hello_of
 from pagedd.server.inquiries import Inquiries
 from pagedd.server.journal import Journal
 from pagedd.server.replies import failure
 from pagedd.server.requests import OpenRequest, Preparing
 from pagedd.server.sentences import sentence
+from pagedd.server.state_feed import StateFeed
 from pagedd.server.status import StatusBoard
 from pagedd.text.tokenizer import TextModel
 
 logger = logging.getLogger(__name__)
 
-FEATURES = (
-    "generate",
-    "cancel",
-    "status",
-    "explain",
-    "reprioritize",
-    "events",
-    "logprobs",
-    "n",
-    "cache_salt",
-    "priority",
-)
-MAX_LOGPROBS = 20
 # Tokenising is work for the cores that the engine wants: a few at once, the others wait.
 TOKENIZER_THREADS = 2
 
@@ -93,6 +83,7 @@ class Hub:
         self.directory = Directory()
         self.journal = Journal()
         self.feed = EventFeed(self.journal, clock)
+        self.state_feed = StateFeed(self.journal.name_of, board.counters, self._watch, clock)
         self.inquiries = Inquiries(self.directory, self.journal, self._send, clock)
         self.model: Model | None = None
         self.tokenizer_limiter = anyio.CapacityLimiter(TOKENIZER_THREADS)
@@ -115,27 +106,10 @@ class Hub:
 
     def hello(self) -> Hello:
         """The first frame of a connection; sizes are 0 until the engine is ready."""
-        ready = None if self.model is None else self.model.ready
-        chat = ["chat"] if self.model is not None and self.model.text.chat.usable else []
-        limits = Limits(
-            max_frame=MAX_FRAME_BYTES,
-            max_queue=self._max_queue,
-            max_num_seqs=0 if ready is None else ready.max_num_seqs,
-            max_n=0 if ready is None else ready.max_num_seqs,
-            max_logprobs=MAX_LOGPROBS,
-            vocab_size=0 if ready is None else ready.vocab_size,
-        )
-        return Hello(
-            version=VERSION,
-            boot_id=self.boot_id,
-            model=self._model_name if ready is None else ready.model,
-            max_model_len=0 if ready is None else ready.max_model_len,
-            page_size=0 if ready is None else ready.page_size,
-            num_pages=0 if ready is None else ready.num_pages,
-            num_host_pages=0 if ready is None else ready.num_host_pages,
-            limits=limits,
-            features=[*FEATURES, *chat],
-        )
+        model = self.model
+        chat = model is not None and model.text.chat.usable
+        ready = None if model is None else model.ready
+        return hello_of(ready, self.boot_id, self._model_name, self._max_queue, chat=chat)
 
     def admit(self) -> Model:
         """May a request come now? Raises ShuttingDown, EngineFailed or QueueFull."""
@@ -224,8 +198,13 @@ class Hub:
         self.board.engine_ready(ready)
         self._on_ready(ready)
 
+    def engine_serves(self) -> None:
+        """Who looks on wants to see the new one."""
+        self.state_feed.engine_serves()
+
     def engine_lost(self, reason: str) -> None:
         """Whatever was open is lost; the clients may try again."""
+        self.state_feed.engine_lost()
         self.board.engine_lost(len(self.directory.requests))
         self.fail_all(EngineFailed(f"the engine failed: {reason}"))
         self.journal.forget_all()
@@ -263,6 +242,8 @@ class Hub:
             request = requests.get(token.handle)
             if request is not None and request.token(token):
                 self._send_if_alive(EndChoice(token.handle, token.choice))
+        if step.changes is not None:
+            self.state_feed.step(step.changes)  # before the names of those that end are forgotten
         self._end_requests(events, now)
         for explained in events.explained:
             self.inquiries.answer(explained)
@@ -283,6 +264,9 @@ class Hub:
             self._look_for_quiet()
 
     # --------------------------------------------------------------------------------------------
+
+    def _watch(self, wanted: bool) -> None:
+        self._send_if_alive(Watch(wanted))
 
     def _send(self, command: Command) -> None:
         assert self._gate is not None

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from pagedd.core.events import Explained
+from pagedd.core.events import Explained, Table
 from pagedd.engine.messages import Explain
 from pagedd.errors import BadRequest, PageddError, QueueFull, RequestNotFound
-from pagedd.protocol import Explanation
+from pagedd.protocol import Explanation, PageTable
 from pagedd.server.directory import Directory, handle_in
 from pagedd.server.journal import Journal, Told
 from pagedd.server.outbox import Outbox
@@ -85,7 +85,11 @@ class Inquiries:
         entries += [journal.entry(each, now) for each in present]
         eta = UNSET if event.eta_ms is None else event.eta_ms
         records = [record_of(entry) for entry in entries]
-        question.asker.put(Explanation(question.id, event.state, records, eta))
+        tables = [_table(each) for each in event.tables]
+        request = self._directory.by_handle(event.handle)
+        said = request.said if isinstance(request, OpenRequest) else None
+        text = UNSET if said is None else [said(each.index) for each in tables]
+        question.asker.put(Explanation(question.id, event.state, records, eta, tables, text))
 
     def forget(self, asker: Outbox) -> None:
         """The asker is gone."""
@@ -141,6 +145,11 @@ class Inquiries:
         if not records:
             raise _not_found(id)
         asker.put(Explanation(id, "ended", records))
+
+
+def _table(table: Table) -> PageTable:
+    pages, refs, host = list(table.pages), list(table.refs), list(table.host)
+    return PageTable(table.choice, pages, refs, host, table.host_start)
 
 
 def _not_found(id: str) -> RequestNotFound:

@@ -91,6 +91,11 @@ class Journal:
         """From now on, and until the engine says that it has ended, ``handle`` has this name."""
         self._names[handle] = who
 
+    def name_of(self, handle: int) -> str:
+        """The client's name of a request that the engine holds; empty if it is not known."""
+        who = self._names.get(handle)
+        return "" if who is None else who.id
+
     def forget_all(self) -> None:
         """The engine is gone, and all that it held."""
         self._names.clear()

@@ -94,6 +94,22 @@ class _Pending:
         )
 
 
+class Shared:
+    """A frame for several clients, encoded once for each subprotocol."""
+
+    def __init__(self, frame: Struct | None = None) -> None:
+        self.frame = frame
+        self._encoded: dict[bool, bytes] = {}
+
+    def encoded(self, codec: Codec) -> bytes:
+        """The bytes of the message."""
+        assert self.frame is not None
+        data = self._encoded.get(codec.json)
+        if data is None:
+            data = self._encoded[codec.json] = codec.encode(self.frame)
+        return data
+
+
 class Outbox:
     """Owned by one session. ``on_full`` is called when something comes while ``limit`` is passed.
 
@@ -141,6 +157,12 @@ class Outbox:
         if handle is not None:
             self._growing.pop(handle, None)
         data = self._codec.encode(frame)
+        self._entries.append(data)
+        self._grow(len(data))
+
+    def put_shared(self, shared: Shared) -> None:
+        """Queue a frame that others get too, and that belongs to no request."""
+        data = shared.encoded(self._codec)
         self._entries.append(data)
         self._grow(len(data))
 

@@ -34,6 +34,7 @@ from pagedd.text.stops import StopStrings
 from pagedd.text.stream import ChoiceText
 from pagedd.text.tokenizer import TextModel
 
+TAIL = 400  # characters
 _NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
 
 
@@ -81,6 +82,7 @@ class _Choice:
     def __init__(self, text: ChoiceText, *, keep: bool, with_logprobs: bool) -> None:
         self.text = text
         self.num_tokens = 0
+        self.tail = ""  # of its text, for who looks on
         self.finish_reason: str | UnsetType = UNSET
         self.stop_reason: str | int | UnsetType = UNSET
         self._kept_text: list[str] | None = [] if keep else None
@@ -188,6 +190,10 @@ class OpenRequest:
         self._emit(choice, event.choice, text, [event.token], logprobs)
         return stop is not None and event.finish is None
 
+    def said(self, index: int) -> str:
+        """The end of what a choice has said so far."""
+        return self._choices[index].tail
+
     def finished(self, event: events.Finished) -> None:
         """All choices have ended, or it was cancelled."""
         for index, choice in enumerate(self._choices):
@@ -226,6 +232,7 @@ class OpenRequest:
         tokens: list[int],
         logprobs: list[Logprob] | None,
     ) -> None:
+        choice.tail = (choice.tail + text)[-TAIL:]
         piece = Piece(index, text, tokens, logprobs, choice.finish_reason, choice.stop_reason)
         if not choice.keep(piece):
             self._client.outbox.put_piece(self.id, self.handle, self._seq, piece)

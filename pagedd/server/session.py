@@ -16,7 +16,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from pagedd.core.request import Request
-from pagedd.errors import BadRequest, DuplicateId, PageddError, RequestNotFound, SlowConsumer
+from pagedd.errors import DuplicateId, PageddError, RequestNotFound, SlowConsumer
 from pagedd.protocol import (
     Cancel,
     ClientFrame,
@@ -104,20 +104,25 @@ class Session:
             case Cancel(id):
                 self._cancel(id)
             case StatusRequest(ref):
+                self._hub.state_feed.flush(self.outbox)  # so that both are of the same moment
                 self.outbox.put(self._get_status(ref))
             case Explain(id):
                 self._explain(id)
             case Reprioritize(id, priority):
                 self._reprioritize(id, priority)
-            case Subscribe("events", _, history):
-                self._hub.feed.subscribe(self.outbox, history)
-            case Unsubscribe("events"):
-                self._hub.feed.unsubscribe(self.outbox)
-            case Subscribe(topic) | Unsubscribe(topic):
-                error = BadRequest(f"topic: {topic} is not available (see hello.features)")
-                self.outbox.put(error_frame(error))
+            case Subscribe():
+                self._subscribe(frame)
+            case Unsubscribe(topic):
+                feed = self._hub.state_feed if topic == "state" else self._hub.feed
+                feed.unsubscribe(self.outbox)
             case _:
                 assert_never(frame)
+
+    def _subscribe(self, frame: Subscribe) -> None:
+        if frame.topic == "state":
+            self._hub.state_feed.subscribe(self.outbox, frame.hz)
+        else:
+            self._hub.feed.subscribe(self.outbox, frame.history)
 
     def _generate(self, frame: Generate, tasks: TaskGroup) -> None:
         if frame.id in self._requests:
@@ -231,6 +236,7 @@ class Session:
                 request.scope.cancel()
         self._requests.clear()
         self._hub.feed.unsubscribe(self.outbox)
+        self._hub.state_feed.unsubscribe(self.outbox)
         self._hub.inquiries.forget(self.outbox)
 
     def _open(self) -> list[OpenRequest]:

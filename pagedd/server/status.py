@@ -16,6 +16,7 @@ from pagedd.core.events import PageCounts as CorePageCounts
 from pagedd.core.events import Stats
 from pagedd.engine.messages import Ready, Step
 from pagedd.protocol import (
+    Counters,
     HostPageCounts,
     PageCounts,
     PreemptionCounts,
@@ -178,6 +179,25 @@ class StatusBoard:
             unused_slots=stats.unused_slots,
             spilled_pages=before.spilled_pages + stats.spilled_pages,
             host_hits=before.host_hits + stats.host_hits,
+        )
+
+    def counters(self) -> Counters:
+        """Those of a state frame."""
+        stats, before, now = self._stats, self._before, self._clock()
+        self._forget(now)
+        pages, host, preemptions = stats.pages, stats.host_pages, self._preemptions()
+        return Counters(
+            num_requests_running=stats.running,
+            num_requests_waiting=stats.waiting,
+            num_requests_swapped=stats.swapped,
+            gpu_cache_usage=_share(pages.owned + pages.shared, pages.total),
+            host_cache_usage=_share(host.swapped + host.cached, host.total),
+            prefix_hit_rate=_share(
+                before.prefix_hits + stats.prefix_hits, before.prefix_queries + stats.prefix_queries
+            ),
+            tokens_per_second=self._per_second(now),
+            preemptions_total=preemptions.swap + preemptions.recompute,
+            step_ms=self._step_ms(),
         )
 
     def _requests(self) -> RequestCounts:

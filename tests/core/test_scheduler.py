@@ -214,7 +214,7 @@ def test_snapshot_shows_every_page_and_sequence() -> None:
     for value, count in enumerate((counts.free, counts.owned, counts.shared, counts.cached)):
         assert snapshot.cells.count(value) == count
     assert (counts.cached, counts.shared, counts.owned) == (1, 1, 2)
-    rows = [(r.handle, r.index, r.state, r.generated, r.computed) for r in snapshot.sequences]
+    rows = [(r.handle, r.choice, r.state, r.generated, r.computed) for r in snapshot.sequences]
     assert rows == [
         (forked, 0, "decoding", 2, 7),
         (forked, 1, "decoding", 2, 7),

@@ -92,4 +92,4 @@ def test_choices_that_go_on_are_told_again_when_one_ends() -> None:
     world.end_choice(handle, 1)
     changes = world.look()
     assert changes.gone == [handle]
-    assert [(row.handle, row.index) for row in changes.rows] == [(handle, 0), (handle, 2)]
+    assert [(row.handle, row.choice) for row in changes.rows] == [(handle, 0), (handle, 2)]

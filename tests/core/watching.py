@@ -30,7 +30,7 @@ class Picture:
         gone = set(changes.gone)
         self.rows = {key: row for key, row in self.rows.items() if row.handle not in gone}
         for row in changes.rows:
-            self.rows[row.handle, row.index] = row
+            self.rows[row.handle, row.choice] = row
         self.told += len(changes.rows)
 
 
@@ -61,8 +61,8 @@ class WatchedWorld(World):
         snapshot, picture = self.scheduler.snapshot(), self.picture
         assert picture.cells == snapshot.cells
         assert picture.host_cells == snapshot.host_cells
-        named = [None, *((row.handle, row.index) for row in snapshot.sequences)]
+        named = [None, *((row.handle, row.choice) for row in snapshot.sequences)]
         assert picture.owners == [named[owner] for owner in snapshot.owners]
         assert {key: row[:-1] for key, row in picture.rows.items()} == {
-            (row.handle, row.index): row[:-1] for row in snapshot.sequences
+            (row.handle, row.choice): row[:-1] for row in snapshot.sequences
         }

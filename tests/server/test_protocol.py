@@ -257,11 +257,7 @@ def test_counters_follow_the_requests(client: Client) -> None:
     assert {"plan", "build", "execute", "sample", "commit", "send"} == set(after["step_ms"])
 
 
-@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
-def test_the_state_feed_is_not_there_yet_and_says_so(client: Client, kind: str) -> None:
-    client.send(type=kind, topic="state")
-    answer = client.receive()
-    assert (answer["code"], answer.get("ref")) == ("bad_request", None)
-    assert "topic: state is not available" in answer["message"]
-    assert "state" not in client.hello["features"]
-    assert {"explain", "reprioritize", "events"} <= set(client.hello["features"])
+def test_what_can_be_subscribed_to_is_named(client: Client) -> None:
+    assert {"explain", "reprioritize", "events", "state"} <= set(client.hello["features"])
+    client.send(type="subscribe", topic="weather")
+    assert client.receive()["code"] == "bad_request"
