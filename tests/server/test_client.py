@@ -175,7 +175,7 @@ async def test_why_a_request_is_where_it_is(daemon: Daemon) -> None:
         assert (await other.explain(f"#{handle}")).reasons == explained.reasons
         with pytest.raises(RequestNotFound, match="'nobody'"):
             await client.explain("nobody")
-        assert not client._questions
+        assert not client._inboxes.questions
 
 
 async def test_many_questions_at_once_get_their_own_answers(daemon: Daemon) -> None:
