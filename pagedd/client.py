@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Self
 
 import anyio
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from pagedd.codes import class_of
 from pagedd.dial import dial
 from pagedd.errors import BadRequest, DuplicateId, PageddError, Unreachable
+from pagedd.inboxes import Frames, Inboxes, waiting
 from pagedd.protocol import (
     MAX_HISTORY,
     Cancel,
@@ -33,6 +33,7 @@ from pagedd.protocol import (
     Hello,
     Reprioritize,
     ServerFrame,
+    State,
     Status,
     StatusRequest,
     Subscribe,
@@ -40,8 +41,7 @@ from pagedd.protocol import (
 )
 from pagedd.reach import CLOSE_TIMEOUT_S, why_lost
 
-Inbox = MemoryObjectSendStream[ServerFrame]
-Frames = MemoryObjectReceiveStream[ServerFrame]
+LATE_STATES = 64  # frames of the state feed that may wait for a slow reader
 
 
 class Client:
@@ -53,11 +53,9 @@ class Client:
         self._socket = socket
         self._encode = msgspec.msgpack.Encoder().encode
         self._decoder = msgspec.msgpack.Decoder[ServerFrame](ServerFrame)
-        # Frames wait here without a bound, so that one slow reader does not hold up the others.
-        self._inboxes: dict[str, Inbox] = {}
-        self._statuses: dict[str, list[Inbox]] = {}  # ref → who waits for its answer
-        self._questions: dict[str, list[Inbox]] = {}  # id → who asked about it
-        self._events: Inbox | None = None
+        # Frames wait without a bound, but those of states, so that one slow reader does not hold up
+        # the others.
+        self._inboxes = Inboxes()
         self._refs = itertools.count(1)
         self._lost: PageddError | None = None
 
@@ -93,10 +91,10 @@ class Client:
         An ``error`` frame is raised as the PageddError of its code, a lost connection as
         Unreachable. Leaving the iteration early cancels the request and waits a moment for its end.
         """
-        if frame.id in self._inboxes:
+        if frame.id in self._inboxes.requests:
             raise DuplicateId(f"id: {frame.id!r} is in use by an open request")
         inbox, frames = anyio.create_memory_object_stream[ServerFrame](math.inf)
-        self._inboxes[frame.id] = inbox
+        self._inboxes.requests[frame.id] = inbox
         ended = False
         try:
             await self._send(frame)
@@ -115,7 +113,7 @@ class Client:
                     ended = await self._leave(frame.id, frames)
             frames.close()
             if ended:
-                self._inboxes.pop(frame.id).close()
+                self._inboxes.requests.pop(frame.id).close()
 
     async def cancel(self, id: str) -> None:
         """End a request; its ``generate`` yields ``done``. Harmless when it has ended."""
@@ -124,7 +122,7 @@ class Client:
     async def status(self) -> Status:
         """The daemon's status. Raises Unreachable when the connection is lost."""
         ref = f"status-{next(self._refs)}"
-        with _waiting(self._statuses, ref) as frames:
+        with waiting(self._inboxes.statuses, ref) as frames:
             await self._send(StatusRequest(ref))
             status = await self._next(frames)
         assert isinstance(status, Status)
@@ -136,7 +134,7 @@ class Client:
         A request of this connection comes first. Raises RequestNotFound, BadRequest when several
         connections have one of this name, EngineFailed, Unreachable.
         """
-        with _waiting(self._questions, id) as frames:
+        with waiting(self._inboxes.questions, id) as frames:
             await self._send(Explain(id))
             received = await self._next(frames)
         if isinstance(received, Error):
@@ -144,20 +142,19 @@ class Client:
         assert isinstance(received, Explanation)
         return received
 
+    async def stop(self, id: str) -> None:
+        """End a request of this connection, or any by its handle, ``#17``.
+
+        As :meth:`cancel`, but raises RequestNotFound when it has ended.
+        """
+        await self._command(Cancel(id))
+
     async def reprioritize(self, id: str, priority: int) -> None:
         """Another priority for a request of this connection, or for any by its handle, ``#17``.
 
         Raises RequestNotFound when it has ended, BadRequest, Unreachable.
         """
-        with _waiting(self._questions, id) as frames:
-            await self._send(Reprioritize(id, priority))
-            await self.status()  # only a refusal is answered, and before this
-            try:
-                refusal = frames.receive_nowait()
-            except anyio.WouldBlock:
-                return
-        assert isinstance(refusal, Error)
-        raise error_of(refusal)
+        await self._command(Reprioritize(id, priority))
 
     async def events(self, history: int = 0) -> AsyncIterator[Event]:
         """What the daemon decides, as it happens; first the last ``history`` events.
@@ -167,23 +164,55 @@ class Client:
         """
         if not 0 <= history <= MAX_HISTORY:
             raise BadRequest(f"history: {history} does not lie in 0 to {MAX_HISTORY}")
-        if self._events is not None:
-            raise BadRequest("the events of this connection are being read already")
-        inbox, frames = anyio.create_memory_object_stream[ServerFrame](math.inf)
-        self._events = inbox
+        async with aclosing(self._feed(Subscribe("events", history=history), math.inf)) as frames:
+            async for frame in frames:
+                assert isinstance(frame, Event)
+                yield frame
+
+    async def state(self, hz: float = 10.0) -> AsyncIterator[State]:
+        """Every page and every sequence, up to ``hz`` times a second: a keyframe, then the changes.
+
+        It ends when the iteration is left; one at a time. When frames are missing, because their
+        numbers do not follow, leave and begin again: at first may come late frames of the feed that
+        was left, up to the keyframe. Raises BadRequest for a second one, and for another rate than
+        0.1 to 30, Unreachable when the connection is lost.
+        """
+        if not 0.1 <= hz <= 30:
+            raise BadRequest(f"hz: {hz} does not lie in 0.1 to 30")
+        async with aclosing(self._feed(Subscribe("state", hz=hz), LATE_STATES)) as frames:
+            async for frame in frames:
+                assert isinstance(frame, State)
+                yield frame
+
+    async def _feed(self, subscribe: Subscribe, room: float) -> AsyncGenerator[ServerFrame, None]:
+        topic, feeds = subscribe.topic, self._inboxes.feeds
+        if topic in feeds:
+            raise BadRequest(f"the feed {topic!r} of this connection is being read already")
+        inbox, frames = anyio.create_memory_object_stream[ServerFrame](room)
+        feeds[topic] = inbox
         try:
-            await self._send(Subscribe("events", history=history))
-            async for event in frames:
-                assert isinstance(event, Event)
-                yield event
+            await self._send(subscribe)
+            async for frame in frames:
+                yield frame
             raise self._gone()
         finally:
-            self._events = None
+            del feeds[topic]
             inbox.close()
             frames.close()
             if self._lost is None:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT_S):
-                    await self._leave_events()
+                    await self._unsubscribe(Unsubscribe(topic))
+
+    async def _command(self, frame: Cancel | Reprioritize) -> None:
+        with waiting(self._inboxes.questions, frame.id) as frames:
+            await self._send(frame)
+            await self.status()  # only a refusal is answered, and before this
+            try:
+                refusal = frames.receive_nowait()
+            except anyio.WouldBlock:
+                return
+        assert isinstance(refusal, Error)
+        raise error_of(refusal)
 
     async def _send(self, frame: ClientFrame) -> None:
         try:
@@ -200,9 +229,9 @@ class Client:
     def _gone(self) -> PageddError:
         return self._lost or Unreachable(f"the connection to {self.url} was closed")
 
-    async def _leave_events(self) -> None:
+    async def _unsubscribe(self, frame: Unsubscribe) -> None:
         try:
-            await self._send(Unsubscribe("events"))
+            await self._send(frame)
         except Unreachable:
             return  # the daemon forgets what a lost connection subscribed to
 
@@ -227,61 +256,14 @@ class Client:
         except msgspec.DecodeError:
             self._lost = PageddError(f"what answers at {self.url} is no pagedd")
         finally:
-            for inbox in self._everyone():
-                inbox.close()
-
-    def _everyone(self) -> list[Inbox]:
-        """Who waits for something."""
-        askers = [*self._statuses.values(), *self._questions.values()]
-        events = [] if self._events is None else [self._events]
-        return [*self._inboxes.values(), *itertools.chain(*askers), *events]
+            self._inboxes.close()
 
     def _receive(self, data: str | bytes) -> None:
         try:
             frame = self._decoder.decode(data if isinstance(data, bytes) else data.encode())
         except msgspec.ValidationError:
             return  # of a type that came after this client
-        inbox = self._addressee(frame)
-        if inbox is None:
-            return
-        try:
-            inbox.send_nowait(frame)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # Who waited has left; the id is free when the daemon has ended the request.
-            if isinstance(frame, Done | Error) and isinstance(frame.id, str):
-                self._inboxes.pop(frame.id, None)
-
-    def _addressee(self, frame: ServerFrame) -> Inbox | None:
-        """Who waits for this frame. Who asked a question waits no more when it is answered."""
-        match frame:
-            case Status(ref=str(ref)):
-                line, place = self._statuses.get(ref), 0
-            case Explanation(id=id):
-                line, place = self._questions.get(id), 0
-            case Error(id=msgspec.UNSET, ref=str(ref)):
-                line, place = self._questions.get(ref), -1  # refusals are quick: it asked last
-            case Event():
-                return self._events
-            case _:
-                own = getattr(frame, "id", None)
-                return self._inboxes.get(own) if isinstance(own, str) else None
-        return line.pop(place) if line else None
-
-
-@contextmanager
-def _waiting(lines: dict[str, list[Inbox]], key: str) -> Iterator[Frames]:
-    """Stand in line for an answer."""
-    inbox, frames = anyio.create_memory_object_stream[ServerFrame](1)
-    line = lines.setdefault(key, [])
-    line.append(inbox)
-    with inbox, frames:
-        try:
-            yield frames
-        finally:
-            if inbox in line:
-                line.remove(inbox)
-            if not line and lines.get(key) is line:
-                del lines[key]
+        self._inboxes.deliver(frame)
 
 
 def error_of(frame: Error) -> PageddError:
