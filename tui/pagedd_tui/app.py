@@ -1,0 +1,249 @@
+"""The dashboard's keys: each changes what is looked at, and the next tick shows it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import ClassVar, TextIO
+
+from textual import events
+from textual.app import SystemCommand
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Input
+
+from pagedd.errors import UsageError
+from pagedd_tui import keys
+from pagedd_tui.cells import RowKey
+from pagedd_tui.commands import ask_cancel, ask_priority, export
+from pagedd_tui.filter import EVERYTHING, Filter
+from pagedd_tui.help import Help
+from pagedd_tui.page_map import PageMap
+from pagedd_tui.palette import Palette, choose, following
+from pagedd_tui.plain import plain
+from pagedd_tui.requests import RequestTable
+from pagedd_tui.shell import Records, Shell
+from pagedd_tui.source import Source
+
+MAP_HZ = 10.0
+MAP_HZ_SSH = 4.0  # every frame costs bytes there
+_NICE = 5  # the engine is on the same machine, and comes first
+
+
+class Dashboard(Shell):
+    """``pagedd top``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = keys.bindings()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every key has its entry in the command palette."""
+        for key in keys.KEYS:
+            if key.action and key.id != "palette" and (self.can_command or not key.commands):
+                yield SystemCommand(key.help, f"key {key.shown}", self._runs(key.action))
+
+    def on_request_table_opened(self, event: RequestTable.Opened) -> None:
+        self.action_open()
+
+    def on_request_table_moved(self, event: RequestTable.Moved) -> None:
+        self.painter.stir()
+
+    def on_request_table_sorted(self, event: RequestTable.Sorted) -> None:
+        self.painter.stir()
+
+    def on_page_map_cursor_moved(self, event: PageMap.CursorMoved) -> None:
+        event.page_map.border_subtitle = Content(plain(event.page_map.describe_cursor(), 200))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.input.id == "filter":
+            self.looking.filter = found = Filter.parse(event.value)
+            event.input.border_title = found.problem
+            self.painter.stir()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "filter":
+            if self.looking.filter.problem:
+                self.notify(self.looking.filter.problem, severity="warning", markup=False)
+            self._close_filter()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        name = event.widget.id or ""
+        if name in self.looking.panels:
+            self.looking.panel = name
+
+    def action_help(self) -> None:
+        mark = "*" if self.looking.palette.ascii else "»"
+        self.push_screen(Help(self.looking.palette, self.can_command, mark))
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.value = self.looking.filter.text
+        field.focus()
+
+    def action_sort(self) -> None:
+        self.panels.requests.cycle_sort()
+
+    def action_reverse(self) -> None:
+        self.panels.requests.turn()
+
+    def action_open(self) -> None:
+        chosen = self.panels.requests.chosen
+        if self.looking.panel in ("device", "host") and self.looking.subject is None:
+            chosen = self._owner_at_cursor() or chosen
+        row = None if chosen is None else self.painter.model().rows.get(chosen)
+        if row is not None:
+            self.looking.subject, self.looking.name = row.handle, plain(row.id, 40)
+            self._look_at(row.handle)
+
+    def action_leave(self) -> None:
+        if self.query_one("#filter", Input).display:
+            self._drop_filter()
+            self._close_filter()
+        elif self.looking.subject is not None:
+            self.looking.subject = None
+            self._look_at(None)
+        elif self.looking.filter.text:
+            self._drop_filter()
+        elif self.looking.maximised:
+            self.action_maximise()
+
+    def action_freeze(self) -> None:
+        if self.ring.live:
+            self.ring.hold()
+            self.painter.stir(pages=True)
+        else:
+            self.action_live()
+
+    def action_live(self) -> None:
+        self.ring.end()
+        self.painter.stir(pages=True)
+
+    def action_step(self, frames: int) -> None:
+        self.ring.step(frames)
+        self.painter.stir(pages=True)
+
+    def action_seek(self, seconds: float) -> None:
+        self.ring.seek(seconds)
+        self.painter.stir(pages=True)
+
+    def action_colour(self) -> None:
+        for page_map in (self.panels.device, self.panels.host):
+            page_map.cycle_colour()
+        self.painter.stir()
+
+    def action_zoom(self, delta: int) -> None:
+        """Pages of a map, or the time of the charts."""
+        panels = self.panels
+        match self.looking.panel:
+            case "host":
+                panels.host.zoom(delta)
+            case "history":
+                panels.history.zoom(delta)
+            case _:
+                panels.device.zoom(delta)
+
+    def action_view(self, number: int) -> None:
+        self.looking.go(number)
+        self._look_at(None)
+
+    def action_panel(self, count: int) -> None:
+        self.looking.turn(count)
+        self.arrange()
+
+    def action_maximise(self) -> None:
+        self.looking.maximised = not self.looking.maximised
+        self.arrange()
+
+    def action_theme(self) -> None:
+        self.looking.palette = palette = choose(
+            following(self.looking.palette.name),
+            ascii=self.looking.palette.ascii,
+            no_color=self.no_color,
+        )
+        panels = self.panels
+        for panel in (panels.device, panels.host, panels.strip, panels.history):
+            panel.palette = palette
+        self.put_theme()
+        self.painter.stir(pages=True)
+        self.notify(f"palette {palette.name}", timeout=2, markup=False)
+
+    def action_export(self) -> None:
+        export(self)
+
+    def action_cancel(self) -> None:
+        ask_cancel(self)
+
+    def action_priority(self) -> None:
+        ask_priority(self)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that command are absent where nothing may be commanded."""
+        return self.can_command or action not in ("cancel", "priority")
+
+    def _look_at(self, handle: int | None) -> None:
+        self.inquiry.look_at(handle)
+        self._asks.hurry()
+        self.panels.detail.top = 0
+        self.arrange()
+
+    def _owner_at_cursor(self) -> RowKey | None:
+        return self.panels.device.owner_at_cursor() if self.looking.panel == "device" else None
+
+    def _drop_filter(self) -> None:
+        self.looking.filter = EVERYTHING
+        self.query_one("#filter", Input).value = ""
+        self.painter.stir()
+
+    def _close_filter(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.arrange()
+
+    def _runs(self, action: str) -> Callable[[], Awaitable[object]]:
+        return partial(self.run_action, action)
+
+
+def run_top(
+    source: Source,
+    *,
+    palette: Palette,
+    readonly: bool = False,
+    ring_minutes: float = 5,
+    map_hz: float | None = None,
+    recorder: Records | None = None,
+    key_map: Mapping[str, str] | None = None,
+) -> int:
+    """Show ``source`` until the person has seen enough; the exit code. ``map_hz`` None: as fits.
+
+    Raises UsageError where nobody could see it.
+    """
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+        raise UsageError(
+            "this is no terminal, and top draws on one; as lines: pagedd status --watch --json"
+        )
+    if map_hz is None:
+        map_hz = MAP_HZ_SSH if os.environ.get("SSH_CONNECTION") else MAP_HZ
+    with suppress(OSError):
+        os.nice(_NICE)
+    app = Dashboard(
+        source,
+        palette=palette,
+        readonly=readonly,
+        ring_minutes=ring_minutes,
+        map_hz=map_hz,
+        recorder=recorder,
+        key_map=key_map,
+    )
+    app.run()
+    return app.return_code or 0
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """A stream that is closed, or that there is not, is none."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False

@@ -1,0 +1,198 @@
+"""The dashboard: a worker folds what comes into plain data, one clock draws it, keys change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import anyio
+from textual import events, work
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.filter import LineFilter, NoColor
+from textual.widgets import Input
+
+from pagedd.protocol import Event, State, Status
+from pagedd_tui import keys
+from pagedd_tui.ascii import ToAscii
+from pagedd_tui.clock import Clock, Rate, steady
+from pagedd_tui.events import EventList
+from pagedd_tui.feed import Feed
+from pagedd_tui.history import History
+from pagedd_tui.inquiry import Inquiry
+from pagedd_tui.lines import LinePanel, ScrollPanel
+from pagedd_tui.looking import ARRANGED, Looking
+from pagedd_tui.page_map import PageMap
+from pagedd_tui.painter import Painter, Panels
+from pagedd_tui.palette import Palette
+from pagedd_tui.plain import plain
+from pagedd_tui.requests import RequestTable
+from pagedd_tui.ring import Ring
+from pagedd_tui.source import Item, Source
+
+_ASK_HZ = 1.0
+_AT_ONCE = 32  # items that are taken in before others have their turn
+
+
+class Records(Protocol):
+    """Where what comes is written too."""
+
+    def write(self, item: Item) -> None:
+        """Keep ``item``. Raises OSError."""
+
+
+class Shell(App[None]):
+    """``map_hz``: how often the maps may be drawn; ``recorder`` is given every item."""
+
+    CSS_PATH = "top.tcss"
+    TITLE = "pagedd top"
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        palette: Palette,
+        readonly: bool = False,
+        ring_minutes: float = 5,
+        map_hz: float = 10,
+        recorder: Records | None = None,
+        clock: Clock = steady,
+        key_map: Mapping[str, str] | None = None,
+    ) -> None:
+        self._ascii, self._no_colour = ToAscii(enabled=palette.ascii), NoColor()
+        super().__init__(ansi_color=None if palette.coloured else True)
+        self.source, self._clock, self._recorder = source, clock, recorder
+        self.feed, self.ring = Feed(), Ring(ring_minutes)
+        self.looking = Looking(palette)
+        self.inquiry = Inquiry(source, self.feed)
+        self.can_command = source.can_command and not readonly
+        self._map_hz = map_hz
+        self._asks, self._asking = Rate(_ASK_HZ), False
+        self._key_map = dict(key_map or {})
+
+    def compose(self) -> ComposeResult:
+        palette = self.looking.palette
+        self.panels = Panels(
+            header=LinePanel(id="header"),
+            banner=LinePanel(id="banner"),
+            device=PageMap(host=False, palette=palette, id="device"),
+            host=PageMap(host=True, palette=palette, id="host"),
+            requests=RequestTable(id="requests", ascii=palette.ascii),
+            glance=LinePanel(id="glance"),
+            strip=History(palette=palette, id="strip", compact=True),
+            history=History(palette=palette, id="history"),
+            events=EventList(id="events"),
+            detail=ScrollPanel(id="detail"),
+            summary=LinePanel(id="summary"),
+            footer=LinePanel(id="footer"),
+        )
+        panels = self.panels
+        self.painter = Painter(panels, self.feed, self.ring, self.inquiry, self.looking)
+        yield panels.header
+        yield panels.banner
+        with Horizontal(id="body"):
+            with Vertical(id="maps"):
+                yield panels.device
+                yield panels.host
+            yield panels.requests
+        yield panels.events
+        yield panels.detail
+        yield panels.summary
+        yield panels.history
+        yield panels.glance
+        yield panels.strip
+        yield Input(id="filter", compact=True, placeholder="state:swapped owner:r41 pages:>8 word")
+        yield panels.footer
+
+    def on_mount(self) -> None:
+        self.painter.title, self.painter.can_command = self.source.title, self.can_command
+        self.panels.events.border_title = "events and their reasons"
+        self.panels.history.border_title = "history"
+        self.panels.glance.border_title = "at a glance"
+        self.set_class(self.looking.palette.ascii, "bare")
+        self.set_keymap({name: key for name, key in self._key_map.items() if name in keys.IDS})
+        self.put_theme()
+        self.arrange()
+        self.listen()
+        self.set_interval(1 / self._map_hz, self.tick)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and those of the palette."""
+        filters = list(super().get_line_filters())
+        if not self.looking.palette.coloured:
+            filters.append(self._no_colour)
+        return [*filters, self._ascii] if self._ascii.enabled else filters
+
+    @work(exclusive=True, group="feed")
+    async def listen(self) -> None:
+        """Take in what comes, and let others have their turn however much that is."""
+        taken = 0
+        async for item in self.source.items():
+            self.take(item)
+            taken += 1
+            if taken % _AT_ONCE == 0:
+                await anyio.sleep(0)
+
+    def take(self, item: Item) -> None:
+        """One item: no message, nothing drawn."""
+        now = self._clock()
+        breaks = len(self.feed.breaks)
+        self.feed.take(item, now)
+        if isinstance(item, State | Event | Status):
+            self.ring.add(item, now)
+        elif len(self.feed.breaks) != breaks and self.feed.breaks[-1].restarted:
+            self.inquiry.forget()
+        if self._recorder is not None:
+            self._record(self._recorder, item)
+
+    def tick(self) -> None:
+        """The frame clock: the one place from which the screen is filled."""
+        now = self._clock()
+        has_host = len(self.feed.model.host) > 0 or self.feed.model.frame == 0
+        if has_host != self.looking.has_host:
+            self.looking.has_host = has_host
+            self.arrange()
+        self.set_class(self.feed.lost is not None, "lost")
+        self.painter.paint(now)
+        idle = not self._asking and self.feed.lost is None and self.feed.model.frame
+        if idle and self.ring.live and self._asks.due(now):
+            self._asking = True
+            self.ask()
+
+    @work(group="ask")
+    async def ask(self) -> None:
+        """Questions whose answers the next ticks show."""
+        try:
+            await self.inquiry.ask()
+        finally:
+            self._asking = False
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.looking.size = (event.size.width, event.size.height)
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Show what there is room for, and put the focus where the keys should go."""
+        looking = self.looking
+        visible = looking.visible()
+        self.set_class(looking.alone, "alone")
+        for name in ARRANGED:
+            self.query_one(f"#{name}").display = name in visible
+        if not self.query_one("#filter", Input).display:
+            focus = "detail" if looking.subject is not None else looking.panel
+            self.set_focus(self.query_one(f"#{focus}") if focus in visible else None)
+        self.painter.stir(pages=True)
+
+    def put_theme(self) -> None:
+        if self.looking.palette.coloured:
+            self.theme = "textual-light" if self.looking.palette.name == "light" else "textual-dark"
+        else:
+            self.theme = "ansi-dark"
+
+    def _record(self, recorder: Records, item: Item) -> None:
+        try:
+            recorder.write(item)
+        except OSError as error:
+            self._recorder = None
+            text = f"the recording stops here: {error.strerror or error}"
+            self.notify(plain(text), severity="error", markup=False)
