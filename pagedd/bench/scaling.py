@@ -105,15 +105,16 @@ def scheduling(point: dict[str, float]) -> float:
 def knee(points: Sequence[dict[str, float]]) -> int:
     """Where ``--max-num-seqs`` should sit: the last doubling that brought GAIN more tokens.
 
-    Looks from the first on and stops at the first that did not: beyond it every request gets slower
-    and little is gained. ``points`` are in the order of their concurrency.
+    More than all before it: beyond it every request gets slower and little is gained. One that
+    brings little may be followed by one that brings much, as where a kernel takes more rows at
+    once. ``points`` are in the order of their concurrency.
     """
-    best = points[0]
+    found, best = points[0], points[0]["tokens_per_s"]
     for point in points[1:]:
-        if point["tokens_per_s"] < (1 + GAIN) * best["tokens_per_s"]:
-            break
-        best = point
-    return int(best["concurrency"])
+        if point["tokens_per_s"] >= (1 + GAIN) * best:
+            found = point
+        best = max(best, point["tokens_per_s"])
+    return int(found["concurrency"])
 
 
 def table(result: dict[str, Any]) -> list[str]:

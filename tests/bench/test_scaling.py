@@ -24,8 +24,9 @@ def points(*speeds: float) -> list[dict[str, float]]:
     ("speeds", "at"),
     [
         ((100, 200, 390, 500, 540), 8),  # 500 → 540 is less than a tenth more
-        ((100, 101, 400), 1),  # what comes after a doubling without gain does not count
-        ((100, 200, 150, 400), 2),
+        ((100, 101, 400), 4),  # what comes after a doubling without gain counts
+        ((100, 200, 150, 400), 8),
+        ((100, 200, 150, 210), 2),  # compared with the best before
         ((100, 200, 400), 4),
         ((100,), 1),
         ((100, 110.1, 121.2), 4),
