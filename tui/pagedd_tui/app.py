@@ -12,7 +12,6 @@ from typing import ClassVar, TextIO
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import BindingType
-from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -55,7 +54,7 @@ class Dashboard(Shell):
         self.painter.stir()
 
     def on_page_map_cursor_moved(self, event: PageMap.CursorMoved) -> None:
-        event.page_map.border_subtitle = Content(plain(event.page_map.describe_cursor(), 200))
+        self.painter.stir()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "filter":

@@ -10,7 +10,7 @@ from pagedd.protocol import CACHED, SHARED, Record, SequenceRow
 from pagedd_tui import tones
 from pagedd_tui.columns import is_held, name_of
 from pagedd_tui.model import Model
-from pagedd_tui.plain import Line, fold, line, pad, plain
+from pagedd_tui.plain import Line, clip, fold, line, pad, plain
 
 _LABEL = 12
 
@@ -27,9 +27,12 @@ def glance_lines(
     spare = max(height - len(answers), 0)
     lines: list[Line] = []
     for label, text, style in answers:
-        folded = fold(text, max(width - _LABEL, 8), spare + 1)
-        if len(folded) > 1:
-            spare -= len(folded) - 1
+        room = max(width - _LABEL, 8)
+        folded = fold(text, room, spare + 2)
+        if len(folded) > spare + 1:
+            rest = " ".join(folded[spare:])
+            folded = [*folded[:spare], clip(f"{rest} {text[len(rest) :]}", room)]
+        spare -= len(folded) - 1
         lines += _answer(label, folded, style)
     return lines[:height]
 
@@ -58,8 +61,8 @@ def sharing(model: Model) -> str:
     kept = model.pages.counts[CACHED]
     verdict = "works" if rate > 0 or shared else "nothing is shared yet"
     return (
-        f"{verdict}: {rate:.0%} of prompt tokens were found in the cache; "
-        f"{shared} pages are shared now, {kept} cached for later"
+        f"{verdict}: {rate:.0%} of prompt tokens came from the cache, {shared} pages shared now; "
+        f"{kept} cached for later"
     )
 
 

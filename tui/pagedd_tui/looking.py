@@ -19,7 +19,7 @@ PANELS = {
 }
 ARRANGED = (
     *("header", "body", "maps", "device", "host", "requests", "events", "detail"),
-    *("summary", "glance", "strip", "history", "footer"),
+    *("summary", "legend", "glance", "strip", "history", "footer"),
 )
 VIEWS = {1: "overview", 2: "maps", 3: "requests", 4: "history", 5: "events"}
 

@@ -19,10 +19,12 @@ from pagedd_tui.glance import glance_lines, reason_of
 from pagedd_tui.header import banner_line, banner_text, header_line
 from pagedd_tui.history import History
 from pagedd_tui.inquiry import Inquiry
+from pagedd_tui.legend import Legend
 from pagedd_tui.lines import LinePanel
 from pagedd_tui.looking import Looking
 from pagedd_tui.model import Model
 from pagedd_tui.page_map import PageMap
+from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
 from pagedd_tui.ring import Ring
 from pagedd_tui.story import Subject, story_lines
@@ -45,6 +47,7 @@ class Panels:
     device: PageMap
     host: PageMap
     requests: RequestTable
+    legend: Legend
     glance: LinePanel
     strip: History
     history: History
@@ -110,6 +113,17 @@ class Painter:
         panels.device.show(model.pages, model.rows, device, now)
         panels.host.show(model.host, model.rows, host, now)
 
+    def _paint_map_words(self) -> None:
+        """The legend, and what is under the cursor of the map that has the keys."""
+        panels, palette = self._panels, self._looking.palette
+        shown = [each for each in (panels.device, panels.host) if each.display]
+        several = any(each.pages_per_cell > 1 for each in shown)
+        panels.legend.show(palette, panels.device.colour_by, several=several)
+        for page_map in shown:
+            said = plain(page_map.describe_cursor(), 300) if page_map.has_focus else ""
+            if said != str(page_map.border_subtitle or ""):
+                page_map.border_subtitle = Content(said)
+
     def _paint_charts(self) -> None:
         """Charts stand still while the rest is frozen; what they miss they are given later."""
         model, feed = self._feed.model, self._feed
@@ -150,6 +164,8 @@ class Painter:
             panels.requests.show(entries, len(model.rows), key)
             self._entitle_requests(len(model.rows))
             self._select(panels.requests.chosen)
+        if panels.legend.display:
+            self._paint_map_words()
         if panels.glance.display:
             width, height = panels.glance.size
             mark = "*" if looking.palette.ascii else "»"

@@ -20,6 +20,7 @@ from pagedd_tui.events import EventList
 from pagedd_tui.feed import Feed
 from pagedd_tui.history import History
 from pagedd_tui.inquiry import Inquiry
+from pagedd_tui.legend import Legend
 from pagedd_tui.lines import LinePanel, ScrollPanel
 from pagedd_tui.looking import ARRANGED, Looking
 from pagedd_tui.page_map import PageMap
@@ -78,6 +79,7 @@ class Shell(App[None]):
             device=PageMap(host=False, palette=palette, id="device"),
             host=PageMap(host=True, palette=palette, id="host"),
             requests=RequestTable(id="requests", ascii=palette.ascii),
+            legend=Legend(id="legend"),
             glance=LinePanel(id="glance"),
             strip=History(palette=palette, id="strip", compact=True),
             history=History(palette=palette, id="history"),
@@ -99,6 +101,7 @@ class Shell(App[None]):
         yield panels.detail
         yield panels.summary
         yield panels.history
+        yield panels.legend
         yield panels.glance
         yield panels.strip
         yield Input(id="filter", compact=True, placeholder="state:swapped owner:r41 pages:>8 word")
