@@ -16,6 +16,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("start", "start the daemon and serve a model"),
     ("stop", "stop the daemon"),
     ("status", "show what the daemon is doing"),
+    ("top", "watch the pages, the requests and the reasons, live"),
     ("explain", "say why a request is where it is"),
     ("events", "show what was decided, and why"),
     ("reprioritize", "make a request more or less urgent"),
