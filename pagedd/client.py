@@ -156,7 +156,7 @@ class Client:
         """
         await self._command(Reprioritize(id, priority))
 
-    async def events(self, history: int = 0) -> AsyncIterator[Event]:
+    async def events(self, history: int = 0) -> AsyncGenerator[Event, None]:
         """What the daemon decides, as it happens; first the last ``history`` events.
 
         It ends when the iteration is left; one at a time. Raises BadRequest for a second one, and
@@ -169,13 +169,13 @@ class Client:
                 assert isinstance(frame, Event)
                 yield frame
 
-    async def state(self, hz: float = 10.0) -> AsyncIterator[State]:
+    async def state(self, hz: float = 10.0) -> AsyncGenerator[State, None]:
         """Every page and every sequence, up to ``hz`` times a second: a keyframe, then the changes.
 
-        It ends when the iteration is left; one at a time. When frames are missing, because their
-        numbers do not follow, leave and begin again: at first may come late frames of the feed that
-        was left, up to the keyframe. Raises BadRequest for a second one, and for another rate than
-        0.1 to 30, Unreachable when the connection is lost.
+        One at a time. It ends when the iteration is left, and by itself when its reader was too
+        slow. Then, and when frames are missing because their numbers do not follow, begin again: at
+        first may come late frames of the feed before, up to the keyframe. Raises BadRequest for a
+        second one, and for another rate than 0.1 to 30, Unreachable when the connection is lost.
         """
         if not 0.1 <= hz <= 30:
             raise BadRequest(f"hz: {hz} does not lie in 0.1 to 30")
@@ -185,18 +185,21 @@ class Client:
                 yield frame
 
     async def _feed(self, subscribe: Subscribe, room: float) -> AsyncGenerator[ServerFrame, None]:
-        topic, feeds = subscribe.topic, self._inboxes.feeds
+        topic, feeds, overrun = subscribe.topic, self._inboxes.feeds, self._inboxes.overrun
         if topic in feeds:
             raise BadRequest(f"the feed {topic!r} of this connection is being read already")
         inbox, frames = anyio.create_memory_object_stream[ServerFrame](room)
         feeds[topic] = inbox
+        overrun.discard(topic)
         try:
             await self._send(subscribe)
             async for frame in frames:
                 yield frame
-            raise self._gone()
+            if topic not in overrun:
+                raise self._gone()
         finally:
-            del feeds[topic]
+            if feeds.get(topic) is inbox:
+                del feeds[topic]
             inbox.close()
             frames.close()
             if self._lost is None:

@@ -24,12 +24,13 @@ class Inboxes:
         self.statuses: dict[str, list[Inbox]] = {}  # ref → who waits for its answer
         self.questions: dict[str, list[Inbox]] = {}  # id → who asked about it
         self.feeds: dict[str, Inbox] = {}  # by topic
+        self.overrun: set[str] = set()  # feeds that were closed because their reader was slow
 
     def deliver(self, frame: ServerFrame) -> None:
-        """Hand ``frame`` to who waits for it. A frame that nobody wants, or has room for, is lost.
+        """Hand ``frame`` to who waits for it. A frame that nobody wants is lost.
 
-        Only the feed of states has an inbox that can be full: its reader sees by their numbers
-        that frames are missing, and old pictures are of no use.
+        Only the feed of states has an inbox that can be full. Then it ends, after what is in it:
+        its reader begins again with a new picture, as old ones are of no use.
         """
         inbox = self._addressee(frame)
         if inbox is None:
@@ -37,7 +38,8 @@ class Inboxes:
         try:
             inbox.send_nowait(frame)
         except anyio.WouldBlock:
-            return
+            self.overrun.add("state")
+            self.feeds.pop("state").close()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # Who waited has left; the id is free when the daemon has ended the request.
             if isinstance(frame, Done | Error) and isinstance(frame.id, str):
