@@ -135,15 +135,17 @@ def _key_map(args: argparse.Namespace) -> dict[str, str]:
     if not args.key:
         return {}
     from pagedd.config import did_you_mean
-    from pagedd_tui.keys import IDS
+    from pagedd_tui.keys import bindings
 
+    names = sorted(binding.id for binding in bindings() if getattr(binding, "id", None))
     found = {}
     for text in args.key:
         name, equals, key = text.partition("=")
         if not equals or not key:
             raise UsageError(f"--key: must be NAME=KEY, not {text!r}")
-        if name not in IDS:
-            raise UsageError(f"--key: there is no {name!r}{did_you_mean(name, sorted(IDS))}")
+        if name not in names:
+            guess = did_you_mean(name, names)
+            raise UsageError(f"--key: there is no {name!r}{guess} (see man pagedd-top)")
         found[name] = key
     return found
 

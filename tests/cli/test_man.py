@@ -10,6 +10,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+from textual.binding import Binding
 
 from pagedd import errors, protocol
 from pagedd.cli.interrupt import Interrupted
@@ -17,10 +18,14 @@ from pagedd.cli.main import VERBS, build_parser
 from pagedd.cli.status import NOT_RUNNING
 from pagedd.codes import CLASSES
 from pagedd.config import OPTIONS, Option
+from pagedd.protocol import CACHED, FREE, OWNED, SHARED, SWAPPED
 from pagedd.protocol.records import Kind
+from pagedd_tui.keys import KEYS, bindings
+from pagedd_tui.palette import PALETTES, choose
 
 MAN = Path(__file__).parents[2] / "man"
-PAGES = ("pagedd.1", "pagedd.toml.5", "pagedd-protocol.7")
+PAGES = ("pagedd.1", "pagedd-top.1", "pagedd.toml.5", "pagedd-protocol.7")
+OWN_PAGES = {"top": "pagedd-top.1"}  # commands that pagedd.1 only points to
 
 
 def source(page: str) -> str:
@@ -43,15 +48,44 @@ def flags(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize("verb", [name for name, _ in VERBS])
-def test_pagedd_1_names_every_flag_of_a_command(verb: str) -> None:
-    known = set(build_parser(verb).known_flags) - {"--ready-fd"}
-    assert {flag for flag in known if flag.startswith("--")} <= flags("pagedd.1")
+def test_the_manual_names_every_flag_of_a_command(verb: str) -> None:
+    known = set(build_parser(verb).known_flags) - {"--ready-fd", "--help"}
+    page = OWN_PAGES.get(verb, "pagedd.1")
+    assert {flag for flag in known if flag.startswith("--")} <= flags(page)
     assert f".Cm {verb}" in source("pagedd.1")
+    assert page == "pagedd.1" or f".Xr {page.removesuffix('.1')} 1" in source("pagedd.1")
 
 
-def test_pagedd_1_names_no_flag_that_is_not_there() -> None:
-    known = {flag for verb, _ in VERBS for flag in build_parser(verb).known_flags}
-    assert flags("pagedd.1") <= known | {"--version", "-h"}
+def test_the_manual_names_no_flag_that_is_not_there() -> None:
+    verbs = [verb for verb, _ in VERBS if verb not in OWN_PAGES]
+    known = {flag for verb in verbs for flag in build_parser(verb).known_flags}
+    assert flags("pagedd.1") <= known | {"--version", "--help", "-h"}
+    for verb, page in OWN_PAGES.items():
+        assert flags(page) <= set(build_parser(verb).known_flags)
+
+
+def test_pagedd_top_1_has_an_item_for_every_key_with_its_name() -> None:
+    listed = source("pagedd-top.1").partition(".Sh KEYS")[2].partition(".Sh")[0]
+    items = re.split(r"^\.It Ic ", listed, flags=re.MULTILINE)[1:]
+    told = {}
+    for item in items:
+        shown = item.partition("\n")[0].removeprefix("\\&").replace("\\-", "-")
+        told[shown] = re.findall(r"^\.Pq Cm (\w+)$", item, re.MULTILINE)
+    changeable = {binding.id for binding in bindings() if isinstance(binding, Binding)}
+    assert told == {key.shown: [key.id] if key.id in changeable else [] for key in KEYS}
+
+
+def test_pagedd_top_1_tells_the_glyphs_and_themes() -> None:
+    page = source("pagedd-top.1")
+    rows = re.findall(r"^\.It (\w+) Ta \\\[u(\w{4})\] Ta \w+ Ta (?:\\&)?(\S)$", page, re.MULTILINE)
+    told = {name: (chr(int(code, 16)), ascii) for name, code, ascii in rows}
+    palettes = [choose(None, ascii=ascii, no_color=False) for ascii in (False, True)]
+    states = {"free": FREE, "owned": OWNED, "shared": SHARED, "cached": CACHED, "swapped": SWAPPED}
+    assert told == {
+        name: tuple(palette.glyph(state, name == "swapped") for palette in palettes)
+        for name, state in states.items()
+    }
+    assert " | ".join(PALETTES) in page
 
 
 def test_pagedd_1_names_every_exit_code() -> None:
