@@ -137,7 +137,7 @@ def _key_map(args: argparse.Namespace) -> dict[str, str]:
     from pagedd.config import did_you_mean
     from pagedd_tui.keys import bindings
 
-    names = sorted(binding.id for binding in bindings() if getattr(binding, "id", None))
+    names = [each.id for each in bindings() if not isinstance(each, tuple) and each.id]
     found = {}
     for text in args.key:
         name, equals, key = text.partition("=")
