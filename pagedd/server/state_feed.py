@@ -143,7 +143,7 @@ class StateFeed:
         now, at, counters = self._timer(), self._clock(), self._counters()
         all_anew = now >= rate.key_due or rate.dirt.everything or self._mirror.is_large(rate.dirt)
         news = rate.changed(counters) or all_anew
-        rate.frame += 1
+        rate.frame += news  # a keyframe for who was passed over is the last frame, whole
         rate.due, rate.counters = now + rate.period, counters
         keyframe, change = Shared(), Shared()
         for outbox, behind in rate.outboxes.items():

@@ -165,6 +165,26 @@ def test_who_lags_misses_frames_and_goes_on_with_a_keyframe() -> None:
     assert frames_of(other) == []  # had it all already
 
 
+def test_who_keeps_up_misses_no_number_because_of_who_does_not() -> None:
+    world = Feed()
+    lazy, other = world.outbox(), world.outbox()
+    world.feed.subscribe(lazy, 10)
+    world.feed.subscribe(other, 10)
+    world.feed.step(whole(LAG_BYTES + 1, row(1)))
+    world.pass_time(0.1)
+    numbers = [frame.frame for frame in frames_of(other)]
+    for number in range(6):
+        if number % 2:
+            world.feed.step(change({number: 2}, 1, row(1)))
+        world.pass_time(0.1)  # the lazy one is still to get a keyframe, so there is always news
+        numbers += [frame.frame for frame in frames_of(other)]
+    assert numbers == [1, 2, 3, 4]
+    frames_of(lazy)
+    world.pass_time(0.1)
+    (caught_up,) = frames_of(lazy)
+    assert (caught_up.key, caught_up.frame) == (True, 4)
+
+
 def test_a_keyframe_comes_again_after_a_while_and_when_the_engine_is_another() -> None:
     world = Feed()
     outbox = world.outbox()
