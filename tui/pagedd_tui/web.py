@@ -136,6 +136,7 @@ def _listen(port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((LOOPBACK, port))
+        listener.listen()  # whoever opens the address at once waits
     except OSError as error:
         listener.close()
         text = f"cannot listen at {LOOPBACK}:{port}: {error.strerror}; try --web-port 0"
