@@ -170,7 +170,7 @@ def _duration(seconds: float) -> str:
 
 
 def _urgency(plot: Plot) -> int:
-    order = ("tok/s", "KV device", "step ms", "preemptions/s", "requests", "KV host", "swapped")
+    order = ("tok/s", "step ms", "preemptions/s", "KV device", "requests", "KV host", "swapped")
     return order.index(plot.title)
 
 
