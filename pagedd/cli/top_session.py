@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pagedd.cli.flags import given_flags
 from pagedd.cli.top import DEFAULT_AT_S, DEFAULT_SIZE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL_HZ, REMOTE_HZ = 10.0, 4.0
 WEB_DRIVER = "textual.drivers.web_driver"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def in_browser() -> bool:
@@ -65,7 +67,7 @@ def show(args: argparse.Namespace, config: Config) -> int:
             key_map=key_map,
         )
     recording = nullcontext() if args.record is None else Recorder(Path(args.record))
-    with recording as recorder:
+    with recording as recorder, _Ending() as ending:
         code = run_top(
             source,
             palette=palette,
@@ -75,12 +77,35 @@ def show(args: argparse.Namespace, config: Config) -> int:
             recorder=recorder,
             key_map=key_map,
         )
+    if ending.signal is not None:
+        return 128 + ending.signal
     if recorder is not None and recorder.problem:
         from pagedd.cli.terminal import say
 
         say(recorder.problem)
         return 1
     return code
+
+
+class _Ending:
+    """Lets SIGTERM and SIGHUP end the dashboard as SIGINT does, with the terminal as it was."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in _ENDING}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        # SIGINT is that of the event loop, which cancels what runs, so that all of it is undone
+        if self.signal is None:
+            self.signal = number
+            signal.raise_signal(signal.SIGINT)
 
 
 def screenshot(args: argparse.Namespace) -> int:
@@ -131,15 +156,14 @@ def _hz(args: argparse.Namespace) -> float:
 
 
 def _key_map(args: argparse.Namespace) -> dict[str, str]:
-    """Errors: ``UsageError`` for names that are no key's."""
-    if not args.key:
-        return {}
+    """Ctrl-C leaves too, whatever the key for it. Errors: ``UsageError`` for names of no key."""
     from pagedd.config import did_you_mean
     from pagedd_tui.keys import bindings
 
-    names = [each.id for each in bindings() if not isinstance(each, tuple) and each.id]
-    found = {}
-    for text in args.key:
+    keys = {each.id: each.key for each in bindings() if not isinstance(each, tuple) and each.id}
+    names = list(keys)
+    found: dict[str, str] = {}
+    for text in args.key or ():
         name, equals, key = text.partition("=")
         if not equals or not key:
             raise UsageError(f"--key: must be NAME=KEY, not {text!r}")
@@ -147,6 +171,7 @@ def _key_map(args: argparse.Namespace) -> dict[str, str]:
             guess = did_you_mean(name, names)
             raise UsageError(f"--key: there is no {name!r}{guess} (see man pagedd-top)")
         found[name] = key
+    found["quit"] = f"{found.get('quit', keys['quit'])},ctrl+c"
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -104,13 +106,23 @@ def test_the_themes_are_the_palettes() -> None:
     assert THEMES == PALETTES
 
 
-def test_the_simulation_runs_and_q_leaves_it(env: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("end", "code"), [("q", 0), ("\x03", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_however_it_ends_the_terminal_is_as_before(
+    env: dict[str, str], end: str | signal.Signals, code: int
+) -> None:
     size = {"COLUMNS": "120", "LINES": "40"}
     with on_terminal("top", "--demo", env={**env, **size}) as screen:
         modes = screen.modes()
         screen.expect("device pages")
-        screen.type("q")
-        assert screen.wait() == 0
+        screen.expect("at a glance")
+        if isinstance(end, str):
+            screen.type(end)
+        else:
+            os.kill(screen.process.pid, end)
+        screen.expect("\x1b[?1049l")  # back from the other screen
+        assert screen.wait() == code
         assert screen.modes() == modes
 
 
