@@ -1,0 +1,65 @@
+"""``pagedd top`` on a terminal, beside a real daemon that works."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+
+from pagedd.protocol import Event, Hello, State
+from pagedd_tui.model import Model
+from pagedd_tui.pace import Pace
+from pagedd_tui.recording import RecordingSource
+from pagedd_tui.source import Ended, Item
+from tests.cli.terminal import environment, on_terminal
+from tests.real_daemon import Stream, ask, wire
+from tests.tiny_daemons import NUM_PAGES, Requests, Start, start, tight, victims
+
+__all__ = ["start"]  # a fixture
+
+
+def serve(url: str, requests: Requests) -> dict[str, Stream]:
+    with wire(url) as client:
+        return ask(client, requests)
+
+
+async def no_time(seconds: float) -> None:
+    await anyio.sleep(0)
+
+
+async def played(feed: Path) -> list[Item]:
+    return [item async for item in RecordingSource(feed, Pace(sleep=no_time)).items()]
+
+
+def test_requests_are_seen_and_recorded(start: Start, home: Path) -> None:
+    url, feed = tight(start), home / "live.feed"
+    env = environment(home, PAGEDD_URL=url, TERM="xterm-256color", COLUMNS="120", LINES="40")
+    requests = victims(120)
+    with (
+        on_terminal("top", "--record", str(feed), "--hz", "30", env=env) as screen,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        screen.expect(f"device pages {NUM_PAGES}")
+        served = pool.submit(serve, url, requests)
+        screen.expect("greedy")
+        while not served.done():
+            screen.expect("\x1b[")  # a terminal that is not read from would hold it up
+        assert set(served.result()) == set(requests)
+        screen.expect("requests 0")
+        screen.type("q")
+        screen.expect("\x1b[?1049l")
+        assert screen.wait() == 0
+    items = anyio.run(played, feed)
+    assert isinstance(items[0], Hello)
+    assert items[-1] == Ended()
+    model, seen = Model(), set[str]()
+    for item in items:
+        if isinstance(item, State):
+            model.take(item)
+            seen |= {row.id for row in model.rows.values()}
+    assert seen >= set(requests)
+    assert not model.rows
+    assert model.pages.counts[1] == model.pages.counts[2] == 0
+    kinds = {item.kind for item in items if isinstance(item, Event)}
+    assert kinds >= {"accepted", "admitted", "preempted", "finished"}
