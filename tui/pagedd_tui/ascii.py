@@ -21,6 +21,7 @@ _LIKE: Mapping[str, str] = MappingProxyType(
         "●": "*",
         "»": "*",
         "▶": ">",
+        **dict.fromkeys("╭╮╰╯┌┐└┘├┤", "+"),
         "│": "|",
         "─": "-",
         "▔": "-",

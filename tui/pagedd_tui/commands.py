@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagedd.errors import PageddError
 from pagedd.protocol import SequenceRow
 from pagedd_tui.dialogs import AskPriority, Confirm
+from pagedd_tui.export import picture_json
 from pagedd_tui.plain import plain
 
 if TYPE_CHECKING:
     from pagedd_tui.app import Dashboard
+
+_MOST_FILES = 100
 
 
 def ask_cancel(app: Dashboard) -> None:
@@ -66,5 +73,31 @@ async def _tell(app: Dashboard, work: Awaitable[None], done: str) -> None:
 
 
 def export(app: Dashboard) -> None:
-    """Write the picture that is shown as JSON and the screen as SVG."""
-    app.notify("not yet")
+    """Write the picture that is shown as JSON, and the screen as SVG, where the command was run."""
+    events = app.feed.events if app.ring.live else app.ring.events()
+    json = picture_json(app.painter.model(), events)
+    svg = app.export_screenshot(title=app.TITLE).encode()
+    try:
+        path = _written(json, ".json")
+        second = _written(svg, ".svg")
+    except OSError as error:
+        said = f"the picture could not be written here: {error.strerror or error}"
+        app.notify(plain(said, 400), severity="error", markup=False)
+    else:
+        app.notify(f"written: {plain(path)} and {plain(second.name)}", timeout=8, markup=False)
+
+
+def _written(data: bytes, suffix: str) -> Path:
+    """A new file with ``data``, named by the time; nothing is written over."""
+    begin = time.strftime("pagedd-top-%Y%m%d-%H%M%S")
+    for i in range(1, _MOST_FILES):
+        path = Path.cwd() / f"{begin}{f'-{i}' if i > 1 else ''}{suffix}"
+        with suppress(FileExistsError), open(path, "xb", opener=_private) as file:
+            file.write(data)
+            return path
+    raise OSError(f"there are {_MOST_FILES} files of this second already")
+
+
+def _private(path: str, flags: int) -> int:
+    """Ids and reasons are for the eyes of this user."""
+    return os.open(path, flags, 0o600)

@@ -68,9 +68,8 @@ def banner_text(feed: Feed, ring: Ring, now: float) -> str:
 def trouble(feed: Feed, now: float) -> str:
     """What is wrong with the feed, as a sentence; empty for nothing."""
     if feed.lost is not None:
-        away = int(max(now - feed.lost_at, 0))
-        since = int(max(now - _lost_since(feed), 0))
-        retry = max(round(feed.lost.retry_s - away), 0)
+        since = round(max(now - _lost_since(feed), 0.0))
+        retry = max(round(feed.lost.retry_s - (now - feed.lost_at)), 0)
         again = f"retry in {retry} s" if retry else "trying again"
         return f"disconnected {since} s, {again} - {plain(feed.lost.reason, 200)}"
     if feed.ended is not None:

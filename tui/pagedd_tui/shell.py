@@ -36,10 +36,12 @@ _AT_ONCE = 32  # items that are taken in before others have their turn
 
 
 class Records(Protocol):
-    """Where what comes is written too."""
+    """Where what comes is written too. ``problem``: why nothing more is, as a sentence."""
+
+    problem: str
 
     def write(self, item: Item) -> None:
-        """Keep ``item``. Raises OSError."""
+        """Keep ``item``."""
 
 
 class Shell(App[None]):
@@ -67,7 +69,7 @@ class Shell(App[None]):
         self.looking = Looking(palette)
         self.inquiry = Inquiry(source, self.feed)
         self.can_command = source.can_command and not readonly
-        self._map_hz = map_hz
+        self.map_hz = map_hz
         self._asks, self._asking = Rate(_ASK_HZ), False
         self._key_map = dict(key_map or {})
 
@@ -117,7 +119,7 @@ class Shell(App[None]):
         self.put_theme()
         self.arrange()
         self.listen()
-        self.set_interval(1 / self._map_hz, self.tick)
+        self.set_interval(1 / self.map_hz, self.tick)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and those of the palette."""
@@ -193,9 +195,7 @@ class Shell(App[None]):
             self.theme = "ansi-dark"
 
     def _record(self, recorder: Records, item: Item) -> None:
-        try:
-            recorder.write(item)
-        except OSError as error:
+        recorder.write(item)
+        if recorder.problem:
             self._recorder = None
-            text = f"the recording stops here: {error.strerror or error}"
-            self.notify(plain(text), severity="error", markup=False)
+            self.notify(plain(recorder.problem, 400), severity="error", timeout=60, markup=False)
