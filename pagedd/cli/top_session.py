@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pagedd_tui.source import Source
 
 LOCAL_HZ, REMOTE_HZ = 10.0, 4.0
+LEAST_HZ = 4.0  # of looking at keys, however seldom the daemon is asked for a picture
 WEB_DRIVER = "textual.drivers.web_driver"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -44,12 +45,12 @@ def serve(args: argparse.Namespace, port: int, api_key: str | None) -> int:
 def show(args: argparse.Namespace, config: Config) -> int:
     """The dashboard, until it is left; the exit code. Errors: ``UsageError``."""
     from pagedd_tui.app import run_top
-    from pagedd_tui.pace import REAL
+    from pagedd_tui.pace import Pace
     from pagedd_tui.recording import Recorder
 
     hz = _hz(args)
     if args.demo or args.replay is not None:
-        source = _played(args)(REAL)
+        source = _played(args)(Pace(sleep=_sleep))
     else:
         from pagedd_tui.live import LiveSource
 
@@ -63,7 +64,7 @@ def show(args: argparse.Namespace, config: Config) -> int:
             palette=palette,
             readonly=args.readonly,
             ring_minutes=args.minutes,
-            map_hz=hz,
+            map_hz=max(hz, LEAST_HZ),
             key_map=key_map,
         )
     recording = nullcontext() if args.record is None else Recorder(Path(args.record))
@@ -73,7 +74,7 @@ def show(args: argparse.Namespace, config: Config) -> int:
             palette=palette,
             readonly=args.readonly,
             ring_minutes=args.minutes,
-            map_hz=hz,
+            map_hz=max(hz, LEAST_HZ),
             recorder=recorder,
             key_map=key_map,
         )
@@ -137,6 +138,13 @@ def _played(args: argparse.Namespace) -> Callable[[Pace], Source]:
         return RecordingSource(Path(args.replay), pace)
 
     return recording
+
+
+async def _sleep(seconds: float) -> None:
+    """A time that has passed already, while it was worked out, is no time."""
+    import anyio
+
+    await anyio.sleep(max(seconds, 0.0))
 
 
 def _palette(args: argparse.Namespace) -> Palette:

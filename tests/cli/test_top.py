@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,6 +125,20 @@ def test_however_it_ends_the_terminal_is_as_before(
         screen.expect("\x1b[?1049l")  # back from the other screen
         assert screen.wait() == code
         assert screen.modes() == modes
+
+
+def test_no_color_is_no_colour_at_all(env: dict[str, str]) -> None:
+    more = {"COLUMNS": "120", "LINES": "40", "NO_COLOR": "1", "COLORTERM": "truecolor"}
+    with on_terminal("top", "--demo", env={**env, **more}) as screen:
+        screen.expect("device pages")
+        screen.expect("at a glance")
+        screen.type("4")
+        screen.expect("step ms")
+        screen.type("q")
+        screen.expect("\x1b[?1049l")
+        assert screen.wait() == 0
+    codes = set(re.findall(rb"\x1b\[([\d;]*)m", screen.output))
+    assert not {code for code in codes if re.search(rb"(^|;)([34][0-8]|9[0-7]|10[0-7])", code)}
 
 
 def test_a_recording_can_be_shown_again(env: dict[str, str], home: Path) -> None:
