@@ -12,7 +12,7 @@ from pagedd.errors import PageddError
 from pagedd_tui import keys
 from pagedd_tui.dialogs import AskPriority, Confirm
 from pagedd_tui.help import Help
-from tests.tui.fake_source import START, Bench, FakeSource, change, dashboard, row
+from tests.tui.fake_source import START, Bench, FakeSource, change, dashboard, keyframe, row
 
 pytestmark = pytest.mark.anyio
 
@@ -230,14 +230,7 @@ async def test_plus_and_minus_zoom_the_map() -> None:
     # zoom_in
     # zoom_out
     async with dashboard(*START, size=(60, 15)) as bench:
-        many = START[2].__class__(
-            **{
-                **{name: getattr(START[2], name) for name in START[2].__struct_fields__},
-                "pages": type(START[2].pages)(bytes(9000), n=9000),
-                "owners": [0] * 9000,
-                "frame": 5,
-            }
-        )
+        many = keyframe(5, [0] * 9000)
         await bench.put(many)
         await bench.press("2")
         before = bench.app.panels.device.pages_per_cell

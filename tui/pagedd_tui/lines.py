@@ -36,6 +36,11 @@ class LinePanel(Widget):
         self._place(self.top + count)
 
     @property
+    def all_lines(self) -> Sequence[Line]:
+        """In sight or not."""
+        return self._lines
+
+    @property
     def text(self) -> list[str]:
         """What is on the screen, line by line."""
         return [words(line) for line in self._window()]

@@ -59,8 +59,7 @@ class Looking:
     def go(self, view: int) -> None:
         """Another view. The panel stays, if it is there too."""
         self.view, self.subject = view, None
-        if self.panel not in self.panels:
-            self.panel = self.panels[0]
+        self._fall_back()
 
     def turn(self, count: int) -> None:
         """The next panel, around."""
@@ -75,8 +74,7 @@ class Looking:
         frame = {"header", "footer"}
         if self.subject is not None:
             return frozenset((*frame, "detail"))
-        if self.panel not in self.panels:
-            self.panel = self.panels[0]
+        self._fall_back()
         shown = {self.panel} if self.alone else set(self.panels)
         if self.view in (1, 3):
             frame.add("glance")
@@ -87,3 +85,9 @@ class Looking:
         if "requests" in shown:
             frame.add("body")
         return frozenset((*frame, *shown))
+
+    def _fall_back(self) -> None:
+        """To a panel that there is."""
+        names = self.panels
+        if self.panel not in names:
+            self.panel = "requests" if "requests" in names else names[0]

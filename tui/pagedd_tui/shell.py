@@ -114,6 +114,8 @@ class Shell(App[None]):
         self.panels.events.border_title = "events and their reasons"
         self.panels.history.border_title = "history"
         self.panels.glance.border_title = "at a glance"
+        self.panels.detail.border_title = "one request"
+        self.panels.detail.border_subtitle = "arrows scroll, esc: back"
         self.set_class(self.looking.palette.ascii, "bare")
         self.set_keymap({name: key for name, key in self._key_map.items() if name in keys.IDS})
         self.put_theme()
@@ -181,6 +183,7 @@ class Shell(App[None]):
         looking = self.looking
         visible = looking.visible()
         self.set_class(looking.alone, "alone")
+        self.set_class("maps" not in visible, "wide")
         for name in ARRANGED:
             self.query_one(f"#{name}").display = name in visible
         if not self.query_one("#filter", Input).display:
