@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
+from pagedd.errors import PageddError
 from pagedd.protocol import Explanation
 from pagedd_tui.app import Dashboard
 from pagedd_tui.pace import Pace
@@ -74,11 +75,13 @@ class _Noticed:
         return self._source.can_command
 
     async def items(self) -> AsyncIterator[Item]:
-        async for item in self._source.items():
-            if isinstance(item, Ended):
-                break  # a picture of a moment within the recording, with no note about its end
-            yield item
-        self._over.set()
+        try:
+            async for item in self._source.items():
+                if isinstance(item, Ended):
+                    break  # a picture of a moment within the recording, without a note on its end
+                yield item
+        finally:
+            self._over.set()
         await asyncio.Event().wait()
 
     async def explain(self, handle: int) -> Explanation:
@@ -102,7 +105,7 @@ async def take_screenshot(
 ) -> None:
     """Write what the dashboard shows ``at`` seconds after the beginning, or at the end.
 
-    ``keys`` are pressed before, as Textual names them. Raises OSError.
+    ``keys`` are pressed before, as Textual names them. Raises OSError, PageddError.
     """
     lapse = Lapse(at)
     source = _Noticed(make(lapse.pace()), lapse.over)
@@ -120,6 +123,6 @@ async def take_screenshot(
         app.exit()
 
     await app.run_async(headless=True, size=size, auto_pilot=pilot)
-    if not pictures:
-        raise OSError("the dashboard ended before there was a picture")
+    if app.return_code or not pictures:
+        raise PageddError("the dashboard failed, so there is no picture")
     path.write_text(pictures[0], encoding="utf-8")
