@@ -119,10 +119,11 @@ async def take_screenshot(
         for _ in range(_SETTLE):
             await lapse.pass_by(_TICK_S)
             await pilot.pause()
-        pictures.append(app.export_screenshot(title=app.TITLE))
-        app.exit()
+        if app.return_code is None:  # or it has failed, and ends by itself
+            pictures.append(app.export_screenshot(title=app.TITLE))
+            app.exit()
 
     await app.run_async(headless=True, size=size, auto_pilot=pilot)
-    if app.return_code or not pictures:
+    if not pictures:
         raise PageddError("the dashboard failed, so there is no picture")
     path.write_text(pictures[0], encoding="utf-8")
