@@ -94,7 +94,7 @@ class Series:
         first = self._samples[-1].slot // slots - count + 1
         begin, before = first * slots, 0
         held = 0.0
-        for sample in self._samples:
+        for sample in self._since(begin):
             if sample.slot >= begin and not sample.gap:
                 for slot in range(max(before + 1, begin), sample.slot):
                     sums[slot // slots - first] += held
@@ -121,6 +121,15 @@ class Series:
         seen = {name for sample in self._samples for name in sample.step_ms}
         known = [name for name in PHASES if name in seen]
         return [*known, *sorted(seen - set(known) - {"total"})][:_MOST_PHASES]
+
+    def _since(self, slot: int) -> list[Sample]:
+        """The samples from ``slot`` on, and the one before."""
+        found = []
+        for sample in reversed(self._samples):
+            found.append(sample)
+            if sample.slot < slot:
+                break
+        return found[::-1]
 
     def _append(self, slot: int, at: float, counters: Counters, gap: bool) -> None:
         total, rate = counters.preemptions_total, 0.0
