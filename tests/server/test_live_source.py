@@ -58,7 +58,8 @@ async def test_a_daemon_that_dies_and_comes_again(
                 assert isinstance(frame, State)
                 assert isinstance(status, Status)
                 assert frame.key
-                assert len(frame.pages.cells) == hello.num_pages == status.pages.total
+                # no sizes were known yet if the second daemon was still loading
+                assert {hello.num_pages, status.pages.total} <= {0, len(frame.pages.cells)}
                 boots.append(hello.boot_id)
                 async with Client.connect(url) as client:
                     asked = Generate(id="r", prompt="abc", params=Params(max_tokens=4))
