@@ -107,7 +107,7 @@ class Bench:
             self.clock.now += seconds / 3
             self.app.painter.stir()
             self.app.tick()
-            await self.pilot.pause()
+            await self.pilot.pause(0)
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)

@@ -213,22 +213,22 @@ async def test_after_a_hundred_sizes_the_screen_is_as_if_there_had_been_one() ->
 async def test_a_flood_leaves_keys_their_turn() -> None:
     source = FakeSource()
     async with dashboard(*START, source=source) as bench:
-        # 2,000 events and 10 frames a second for 20 seconds, all at once: the worst of all times
-        flood: list[Item] = []
-        for i in range(40_000):
-            flood.append(event("evicted", f"{i} cached pages made room.", i % 50, BASE + i / 2000))
-            if i % 200 == 0:
-                flood.append(change(2 + i // 200, {i % 64: i // 200 % 4}))
         await bench.press("5")
-        source.put(*flood)
-        await asyncio.sleep(0)
         slowest = 0.0
-        while source.pending:
+        for tenth in range(200):  # 20 seconds, 2,000 events in each
+            for told in range(tenth * 200, tenth * 200 + 200):
+                text = f"{told} cached pages made room."
+                source.put(event("evicted", text, told % 50, BASE + told / 2000))
+            source.put(change(2 + tenth, {tenth % 64: tenth % 4}))
             bench.clock.now += 0.1
+            # of this process alone: others may have the cores meanwhile
+            began = time.process_time()
             bench.app.tick()
-            began = time.perf_counter()
-            await bench.pilot.press("s")
-            slowest = max(slowest, time.perf_counter() - began)
+            if tenth % 10 == 0:
+                await bench.pilot.press("s")
+            while source.pending:
+                await asyncio.sleep(0)
+            slowest = max(slowest, time.process_time() - began)
         await bench.settle()
         assert slowest < 0.3
         assert len(bench.app.feed.events) == bench.app.feed.events.maxlen  # bounded
@@ -275,3 +275,17 @@ def test_over_ssh_there_are_fewer_pictures(
     assert run_top(FakeSource(), palette=PLAIN) == 0
     assert seen[0].map_hz == hz
     assert nicer == [5]
+
+
+async def test_more_pages_while_the_maps_are_out_of_sight() -> None:
+    async with dashboard(*START) as bench:
+        await bench.press("3")
+        await bench.put(hello("boot-2"), keyframe(1, [1] * 500, [row(1)], owners=[1] * 500))
+        bench.app.panels.requests.action_move(1)
+        await bench.put(keyframe(2, [1] * 900, [row(1), row(2)], owners=[2] * 900))
+        await bench.press("1")
+        assert "device pages 900" in bench.text()
+        await bench.press("left_square_bracket", "left_square_bracket", "left_square_bracket")
+        assert "device pages 64" in bench.text()
+        await bench.press("end")
+        assert "device pages 900" in bench.text()

@@ -48,19 +48,19 @@ class Dashboard(Shell):
         self.action_open()
 
     def on_request_table_moved(self, event: RequestTable.Moved) -> None:
-        self.painter.stir()
+        self.stir()
 
     def on_request_table_sorted(self, event: RequestTable.Sorted) -> None:
-        self.painter.stir()
+        self.stir()
 
     def on_page_map_cursor_moved(self, event: PageMap.CursorMoved) -> None:
-        self.painter.stir()
+        self.stir()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "filter":
             self.looking.filter = found = Filter.parse(event.value)
             event.input.border_title = found.problem
-            self.painter.stir()
+            self.stir()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.input.id == "filter":
@@ -113,26 +113,26 @@ class Dashboard(Shell):
     def action_freeze(self) -> None:
         if self.ring.live:
             self.ring.hold()
-            self.painter.stir(pages=True)
+            self.stir(pages=True)
         else:
             self.action_live()
 
     def action_live(self) -> None:
         self.ring.end()
-        self.painter.stir(pages=True)
+        self.stir(pages=True)
 
     def action_step(self, frames: int) -> None:
         self.ring.step(frames)
-        self.painter.stir(pages=True)
+        self.stir(pages=True)
 
     def action_seek(self, seconds: float) -> None:
         self.ring.seek(seconds)
-        self.painter.stir(pages=True)
+        self.stir(pages=True)
 
     def action_colour(self) -> None:
         for page_map in (self.panels.device, self.panels.host):
             page_map.cycle_colour()
-        self.painter.stir()
+        self.stir()
 
     def action_zoom(self, delta: int) -> None:
         """Pages of a map, or the time of the charts."""
@@ -167,7 +167,7 @@ class Dashboard(Shell):
         for panel in (panels.device, panels.host, panels.strip, panels.history):
             panel.palette = palette
         self.put_theme()
-        self.painter.stir(pages=True)
+        self.stir(pages=True)
         self.notify(f"palette {palette.name}", timeout=2, markup=False)
 
     def action_export(self) -> None:
@@ -195,7 +195,7 @@ class Dashboard(Shell):
     def _drop_filter(self) -> None:
         self.looking.filter = EVERYTHING
         self.query_one("#filter", Input).value = ""
-        self.painter.stir()
+        self.stir()
 
     def _close_filter(self) -> None:
         self.query_one("#filter", Input).display = False

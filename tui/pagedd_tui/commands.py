@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,23 +77,25 @@ def export(app: Dashboard) -> None:
     json = picture_json(app.painter.model(), events)
     svg = app.export_screenshot(title=app.TITLE).encode()
     try:
-        path = _written(json, ".json")
-        second = _written(svg, ".svg")
+        path = _written({".json": json, ".svg": svg})
     except OSError as error:
         said = f"the picture could not be written here: {error.strerror or error}"
         app.notify(plain(said, 400), severity="error", markup=False)
     else:
-        app.notify(f"written: {plain(path)} and {plain(second.name)}", timeout=8, markup=False)
+        app.notify(f"written: {plain(path)}.json and .svg", timeout=8, markup=False)
 
 
-def _written(data: bytes, suffix: str) -> Path:
-    """A new file with ``data``, named by the time; nothing is written over."""
+def _written(files: Mapping[str, bytes]) -> Path:
+    """New files, alike but for their suffix and named by the time; nothing is written over."""
     begin = time.strftime("pagedd-top-%Y%m%d-%H%M%S")
     for i in range(1, _MOST_FILES):
-        path = Path.cwd() / f"{begin}{f'-{i}' if i > 1 else ''}{suffix}"
-        with suppress(FileExistsError), open(path, "xb", opener=_private) as file:
-            file.write(data)
-            return path
+        path = Path.cwd() / (f"{begin}-{i}" if i > 1 else begin)
+        if any(path.with_suffix(suffix).exists() for suffix in files):
+            continue
+        for suffix, data in files.items():
+            with open(path.with_suffix(suffix), "xb", opener=_private) as file:
+                file.write(data)
+        return path
     raise OSError(f"there are {_MOST_FILES} files of this second already")
 
 

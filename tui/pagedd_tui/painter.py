@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from pagedd.protocol import Counters, Event, SequenceRow
-from pagedd_tui.cells import RowKey
 from pagedd_tui.clock import Rate
 from pagedd_tui.columns import Entry, first_waiting
 from pagedd_tui.events import EventList
@@ -61,10 +60,17 @@ class Painter:
     """``paint`` is called by the frame clock. Nothing is drawn that is as it was."""
 
     def __init__(
-        self, panels: Panels, feed: Feed, ring: Ring, inquiry: Inquiry, looking: Looking
+        self,
+        panels: Panels,
+        feed: Feed,
+        ring: Ring,
+        inquiry: Inquiry,
+        looking: Looking,
+        map_hz: float,
     ) -> None:
         self._panels, self._feed, self._ring = panels, feed, ring
         self._inquiry, self._looking = inquiry, looking
+        self._maps = Rate(map_hz)
         self._tables, self._charts = Rate(TABLE_HZ), Rate(CHART_HZ)
         self._held: deque[Sample] = deque(maxlen=_MOST_HELD)
         self._breaks = 0  # of the feed that the charts know of
@@ -72,6 +78,7 @@ class Painter:
         self._stirred = True
         self._painted: tuple[int, int] = (-1, -1)
         self._all_pages = True
+        self._past: tuple[Model, int] | None = None  # the frame of the past that the maps show
         self._bright = False  # the maps show what the last frame has changed
         self.title = "live"
         self.can_command = False
@@ -84,7 +91,7 @@ class Painter:
 
     def paint(self, now: float) -> None:
         """Bring the screen up to what is known."""
-        if not self._looking.tiny:
+        if not self._looking.tiny and (self._all_pages or self._maps.due(now)):
             self._paint_maps(now)
         if self._tables.due(now):
             self._paint_tables(now)
@@ -100,7 +107,7 @@ class Painter:
         if not (panels.device.display or panels.host.display):
             return
         model = self.model()
-        if self._all_pages or (live and unseen.everything):
+        if not self._fresh(model):
             unseen.take()
             device = host = None
         elif live and (unseen.pages or unseen.host_pages or self._bright):
@@ -112,6 +119,8 @@ class Painter:
         self._all_pages = False
         panels.device.show(model.pages, model.rows, device, now)
         panels.host.show(model.host, model.rows, host, now)
+        self._past = None if live else (model, model.frame)
+        self._select()
 
     def _paint_map_words(self) -> None:
         """The legend, and what is under the cursor of the map that has the keys."""
@@ -163,8 +172,9 @@ class Painter:
             key = None if next_row is None else (next_row.handle, next_row.index)
             panels.requests.show(entries, len(model.rows), key)
             self._entitle_requests(len(model.rows))
-            self._select(panels.requests.chosen)
-        if panels.legend.display:
+            if self._fresh(model):
+                self._select()
+        if panels.legend.display and self._fresh(model):
             self._paint_map_words()
         if panels.glance.display:
             width, height = panels.glance.size
@@ -231,9 +241,17 @@ class Painter:
     def _events(self) -> Sequence[Event]:
         return self._feed.events if self._ring.live else self._ring.events()
 
-    def _select(self, chosen: RowKey | None) -> None:
+    def _fresh(self, model: Model) -> bool:
+        """Whether the maps know these very pages, but for changes: there may be more by now."""
+        if self._all_pages:
+            return False
+        if self._ring.live:
+            return self._past is None and not self._feed.unseen.everything
+        return self._past is not None and self._past == (model, model.frame)
+
+    def _select(self) -> None:
         for panel in (self._panels.device, self._panels.host):
-            panel.select(chosen)
+            panel.select(self._panels.requests.chosen)
 
     def _entitle_requests(self, total: int) -> None:
         table, text = self._panels.requests, self._looking.filter.text

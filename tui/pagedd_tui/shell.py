@@ -32,6 +32,7 @@ from pagedd_tui.ring import Ring
 from pagedd_tui.source import Item, Source
 
 _ASK_HZ = 1.0
+_TICK_HZ = 4.0  # at the least, however seldom the maps are drawn
 _AT_ONCE = 32  # items that are taken in before others have their turn
 
 
@@ -71,6 +72,7 @@ class Shell(App[None]):
         self.can_command = source.can_command and not readonly
         self.map_hz = map_hz
         self._asks, self._asking = Rate(_ASK_HZ), False
+        self._soon = False  # a tick is on its way already
         self._key_map = dict(key_map or {})
 
     def compose(self) -> ComposeResult:
@@ -91,7 +93,9 @@ class Shell(App[None]):
             footer=LinePanel(id="footer"),
         )
         panels = self.panels
-        self.painter = Painter(panels, self.feed, self.ring, self.inquiry, self.looking)
+        self.painter = Painter(
+            panels, self.feed, self.ring, self.inquiry, self.looking, self.map_hz
+        )
         yield panels.header
         yield panels.banner
         with Horizontal(id="body"):
@@ -121,7 +125,7 @@ class Shell(App[None]):
         self.put_theme()
         self.arrange()
         self.listen()
-        self.set_interval(1 / self.map_hz, self.tick)
+        self.set_interval(1 / max(self.map_hz, _TICK_HZ), self.tick)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and those of the palette."""
@@ -166,6 +170,17 @@ class Shell(App[None]):
             self._asking = True
             self.ask()
 
+    def stir(self, *, pages: bool = False) -> None:
+        """A key has changed what is looked at: it is seen at once, and many keys at one time."""
+        self.painter.stir(pages=pages)
+        if not self._soon:
+            self._soon = True
+            self.call_next(self._tick_soon)
+
+    def _tick_soon(self) -> None:
+        self._soon = False
+        self.tick()
+
     @work(group="ask")
     async def ask(self) -> None:
         """Questions whose answers the next ticks show."""
@@ -189,7 +204,7 @@ class Shell(App[None]):
         if not self.query_one("#filter", Input).display:
             focus = "detail" if looking.subject is not None else looking.panel
             self.set_focus(self.query_one(f"#{focus}") if focus in visible else None)
-        self.painter.stir(pages=True)
+        self.stir(pages=True)
 
     def put_theme(self) -> None:
         if self.looking.palette.coloured:
