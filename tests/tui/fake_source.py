@@ -122,6 +122,15 @@ class Bench:
         strips = self.app.screen._compositor.render_strips()
         return ["".join(segment.text for segment in strip) for strip in strips]
 
+    def brightness(self, text: str) -> int:
+        """Of the first place where ``text`` is written, 0 to 765."""
+        for strip in self.app.screen._compositor.render_strips():
+            for segment in strip:
+                color = segment.style and segment.style.color
+                if text in segment.text and color and color.triplet:
+                    return sum(color.triplet)
+        raise AssertionError(f"{text} is not on the screen in a colour")
+
     def text(self) -> str:
         return "\n".join(self.screen())
 

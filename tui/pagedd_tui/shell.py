@@ -163,7 +163,9 @@ class Shell(App[None]):
         if has_host != self.looking.has_host:
             self.looking.has_host = has_host
             self.arrange()
-        self.set_class(self.feed.lost is not None, "lost")
+        lost, coloured = self.feed.lost is not None, self.looking.palette.coloured
+        self.set_class(lost and coloured, "lost")
+        self.set_class(lost and not coloured, "pale")
         self.painter.paint(now)
         idle = not self._asking and self.feed.lost is None and self.feed.model.frame
         if idle and self.ring.live and self._asks.due(now):
