@@ -62,7 +62,7 @@ class History(Widget):
             self._drawn_size = (width, height)
             self._lines = self._draw(width, height)
         line = self._lines[y] if y < len(self._lines) else []
-        return Strip(line).adjust_cell_length(width)
+        return Strip(line).adjust_cell_length(width).apply_style(self.rich_style)
 
     def _draw(self, width: int, height: int) -> list[list[Segment]]:
         if width < 1 or height < 1:

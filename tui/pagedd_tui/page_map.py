@@ -164,7 +164,10 @@ class PageMap(ScrollView, can_focus=True, inherit_bindings=False):
         else:
             segments = list(_runs(codes, table))
         strip = Strip(segments, len(codes))
-        return strip.adjust_cell_length(width) if len(codes) != width else strip
+        if len(codes) != width:
+            strip = strip.adjust_cell_length(width)
+        # the theme's background, not the terminal's
+        return strip.apply_style(Style(bgcolor=self.rich_style.bgcolor))
 
     def on_resize(self) -> None:
         """Other rows of cells."""
