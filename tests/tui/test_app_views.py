@@ -170,8 +170,12 @@ async def test_the_last_events_are_seen_and_scrolling_up_stays() -> None:
         before = bench.app.panels.events.text
         await bench.put(event("accepted", "number 200.", 200))
         assert bench.app.panels.events.text == before
+        await bench.press("slash", *"number", "enter")  # a filter that lets all through
+        assert bench.app.panels.events.text == before
         await bench.press("pagedown", "pagedown", "down")
         assert "number 200." in bench.text()
+        await bench.press("home")
+        assert "number 000." in bench.text()
 
 
 async def test_history_goes_on_over_a_gap() -> None:

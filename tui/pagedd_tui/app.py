@@ -58,8 +58,7 @@ class Dashboard(Shell):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "filter":
-            self.looking.filter = found = Filter.parse(event.value)
-            event.input.border_title = found.problem
+            self.looking.filter = Filter.parse(event.value)
             self.stir()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

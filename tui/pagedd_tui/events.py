@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice, takewhile
+from operator import is_not
 from typing import ClassVar
 
 from textual import events
@@ -35,14 +37,14 @@ class EventList(LinePanel, can_focus=True):
         super().__init__(id=id)
         self.behind = 0  # events between the last one that is seen and the latest
         self._events: list[Event] = []
-        self._told = 0
 
-    def show(self, found: Sequence[Event], told: int, chosen: Filter) -> None:
-        """Those that the filter lets through. ``told``: how many there ever were."""
-        if self.behind and told > self._told:
-            self.behind += told - self._told
-        self._told = told
+    def show(self, found: Iterable[Event], chosen: Filter) -> None:
+        """Those that the filter lets through. The last one that is seen stays where it is."""
+        last = self._events[-1 - self.behind] if self.behind else None
         self._events = [event for event in found if not chosen.text or chosen.tells(event)]
+        if last is not None:
+            newer = takewhile(partial(is_not, last), reversed(self._events))
+            self.behind = sum(1 for _ in newer)
         self._move(0)
 
     def action_back(self, count: int) -> None:

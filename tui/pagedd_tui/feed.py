@@ -89,7 +89,6 @@ class Feed:
         self.num_breaks = 0  # ever
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.first_waiting: Event | None = None  # the latest about the first of the queue
-        self.told = 0  # events so far
         self.version = 0
         self.received = 0.0  # when the model's last frame came
         self.unseen = Unseen()
@@ -151,7 +150,6 @@ class Feed:
 
     def _event(self, event: Event) -> None:
         self.events.append(event)
-        self.told += 1
         if event.kind == "waiting":
             self.first_waiting = event
 

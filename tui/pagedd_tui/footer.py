@@ -23,7 +23,7 @@ def footer_line(looking: Looking, live: bool, can_command: bool, width: int) -> 
     room = width - _cells(parts) - _cells(views) - 1
     if looking.filter.text:
         text = f" /{plain(looking.filter.text, 24)}"
-        parts.append((text, tones.WARN))
+        parts.append((text, tones.BAD if looking.filter.problem else tones.WARN))
         room -= len(text)
     for key in KEYS:
         hint = key.hint

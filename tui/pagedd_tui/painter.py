@@ -181,7 +181,7 @@ class Painter:
             mark = "*" if looking.palette.ascii else "»"
             panels.glance.set_lines(glance_lines(model, next_row, reason, mark, width, height))
         if panels.events.display:
-            panels.events.show(self._events(), feed.told, looking.filter)
+            panels.events.show(self._events(), looking.filter)
         if looking.subject is not None:
             self._paint_detail(model, looking.subject, at)
 

@@ -29,8 +29,10 @@ from pagedd_tui.palette import Palette
 from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
 from pagedd_tui.ring import Ring
+from pagedd_tui.shades import Darker
 from pagedd_tui.source import Item, Source
 
+LIGHT = "light"  # the palette for light backgrounds
 _ASK_HZ = 1.0
 _TICK_HZ = 4.0  # at the least, however seldom the maps are drawn
 _AT_ONCE = 32  # items that are taken in before others have their turn
@@ -63,7 +65,8 @@ class Shell(App[None]):
         clock: Clock = steady,
         key_map: Mapping[str, str] | None = None,
     ) -> None:
-        self._ascii, self._no_colour = ToAscii(enabled=palette.ascii), NoColor()
+        self._ascii = ToAscii(enabled=palette.ascii)
+        self._no_colour, self._darker = NoColor(), Darker()
         super().__init__(ansi_color=None if palette.coloured else True)
         self.source, self._clock, self._recorder = source, clock, recorder
         self.feed, self.ring = Feed(), Ring(ring_minutes)
@@ -132,6 +135,8 @@ class Shell(App[None]):
         filters = list(super().get_line_filters())
         if not self.looking.palette.coloured:
             filters.append(self._no_colour)
+        elif self.looking.palette.name == LIGHT:
+            filters.append(self._darker)
         return [*filters, self._ascii] if self._ascii.enabled else filters
 
     @work(exclusive=True, group="feed")
@@ -210,7 +215,7 @@ class Shell(App[None]):
 
     def put_theme(self) -> None:
         if self.looking.palette.coloured:
-            self.theme = "textual-light" if self.looking.palette.name == "light" else "textual-dark"
+            self.theme = "textual-light" if self.looking.palette.name == LIGHT else "textual-dark"
         else:
             self.theme = "ansi-dark"
 
