@@ -120,6 +120,7 @@ async def test_the_command_palette_has_every_key() -> None:
 
 async def test_keys_can_be_others() -> None:
     async with dashboard(*START, key_map={"freeze": "z", "nonsense": "y"}) as bench:
+        assert "z freeze" in bench.screen()[-1]
         await bench.press("z")
         assert not bench.app.ring.live
         await bench.press("space")

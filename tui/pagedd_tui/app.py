@@ -40,8 +40,8 @@ class Dashboard(Shell):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every key has its entry in the command palette."""
-        for key in keys.KEYS:
-            if key.action and key.id != "palette" and (self.can_command or not key.commands):
+        for key in keys.permitted(self.looking.keys, self.can_command):
+            if key.action and key.id != "palette":
                 yield SystemCommand(key.help, f"key {key.shown}", self._runs(key.action))
 
     def on_request_table_opened(self, event: RequestTable.Opened) -> None:
@@ -74,7 +74,8 @@ class Dashboard(Shell):
 
     def action_help(self) -> None:
         mark = "*" if self.looking.palette.ascii else "»"
-        self.push_screen(Help(self.looking.palette, self.can_command, mark))
+        shown = keys.permitted(self.looking.keys, self.can_command)
+        self.push_screen(Help(self.looking.palette, shown, mark))
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)

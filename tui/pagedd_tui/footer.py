@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.style import Style
 
 from pagedd_tui import tones
-from pagedd_tui.keys import KEYS
+from pagedd_tui.keys import permitted
 from pagedd_tui.looking import VIEWS, Looking
 from pagedd_tui.plain import Line, line, plain
+
+# Keys that are not worth their room while many requests are shown, or one alone.
+_OF_ONE = frozenset(("back", "cancel", "priority"))
+_OF_MANY = frozenset(("filter", "sort", "open", "colour", "zoom_in", "next_panel"))
 
 
 def footer_line(looking: Looking, live: bool, can_command: bool, width: int) -> Line:
@@ -25,18 +30,13 @@ def footer_line(looking: Looking, live: bool, can_command: bool, width: int) -> 
         text = f" /{plain(looking.filter.text, 24)}"
         parts.append((text, tones.BAD if looking.filter.problem else tones.WARN))
         room -= len(text)
-    for key in KEYS:
-        hint = key.hint
-        if looking.subject is not None and key.id in ("open", "sort"):
-            hint = "back" if key.id == "open" else ""
-        if not hint or (key.commands and not can_command):
-            continue
-        shown = "esc" if hint == "back" else key.shown
-        cells = len(shown) + len(hint) + 2
-        if cells > room:
+    left_out = _OF_MANY if looking.subject is not None else _OF_ONE
+    for key in permitted(looking.keys, can_command):
+        cells = cell_len(key.shown) + len(key.hint) + 2
+        if not key.hint or key.id in left_out or cells > room:
             continue
         room -= cells
-        parts += [(f" {shown}", tones.KEY), (f" {hint}", tones.DIM)]
+        parts += [(f" {key.shown}", tones.KEY), (f" {key.hint}", tones.DIM)]
     return line(*parts, (" " * max(room + 1, 0), tones.TEXT), *views)
 
 

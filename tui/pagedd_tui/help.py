@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,7 +11,7 @@ from textual.screen import ModalScreen
 
 from pagedd.protocol import CACHED, FREE, OWNED, SHARED, SWAPPED
 from pagedd_tui import tones
-from pagedd_tui.keys import GROUPS, of_group
+from pagedd_tui.keys import GROUPS, Key
 from pagedd_tui.lines import LinePanel
 from pagedd_tui.palette import Palette
 from pagedd_tui.plain import Line, fold, line, pad
@@ -51,9 +52,9 @@ class Help(ModalScreen[None]):
         Binding("pagedown,space", "lines(15)", show=False),
     ]
 
-    def __init__(self, palette: Palette, can_command: bool, mark: str) -> None:
+    def __init__(self, palette: Palette, keys: Sequence[Key], mark: str) -> None:
         super().__init__()
-        self._palette, self._can_command, self._mark = palette, can_command, mark
+        self._palette, self._keys, self._mark = palette, keys, mark
 
     def compose(self) -> ComposeResult:
         panel = LinePanel(id="help")
@@ -73,10 +74,10 @@ class Help(ModalScreen[None]):
 
     def _fill(self) -> None:
         panel = self.query_one("#help", LinePanel)
-        panel.set_lines(help_lines(self._palette, self._can_command, self._mark, panel.size.width))
+        panel.set_lines(help_lines(self._palette, self._keys, self._mark, panel.size.width))
 
 
-def help_lines(palette: Palette, can_command: bool, mark: str, width: int) -> list[Line]:
+def help_lines(palette: Palette, keys: Sequence[Key], mark: str, width: int) -> list[Line]:
     """All of it, for a width."""
     lines = [_title("what the pages are")]
     for state, host, meaning in (
@@ -98,10 +99,10 @@ def help_lines(palette: Palette, can_command: bool, mark: str, width: int) -> li
     for label, meaning in _COLUMNS:
         lines += _entry(label, meaning, width)
     for group, title in GROUPS.items():
-        keys = of_group(group, can_command)
-        if keys:
+        of_group = [key for key in keys if key.group == group]
+        if of_group:
             lines += [(), _title(f"keys: {title}")]
-        for key in keys:
+        for key in of_group:
             lines += _entry(key.shown, key.help, width)
     return lines
 

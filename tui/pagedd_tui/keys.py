@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding, BindingType
 
@@ -33,7 +33,7 @@ KEYS = (
     Key("sort", "s", "s", "sort", "sort the requests by the next column", "sort"),
     Key("reverse", "r", "r", "reverse", "sort the other way round"),
     Key("open", "enter", "enter", "open", "all about the chosen request", "open"),
-    Key("back", "escape", "esc", "leave", "back; drop the filter"),
+    Key("back", "escape", "esc", "leave", "back; drop the filter", "back"),
     Key("freeze", "space", "space", "freeze", "freeze and go on; what comes is recorded", "freeze"),
     Key("colour", "c", "c", "colour", "colour pages by state, owner, age, references", "colour"),
     Key("view_1", "1", "1", "view(1)", "overview", group="views"),
@@ -57,8 +57,8 @@ KEYS = (
     Key("theme", "t", "t", "theme", "the next palette of colours", group="general"),
     Key("palette", "ctrl+p", "ctrl+p", "command_palette", "commands by name", group="general"),
     Key("quit", "q", "q", "quit", "quit", "quit", "general"),
-    Key("cancel", "x", "x", "cancel", "end the chosen request", "", "act", commands=True),
-    Key("priority", "p", "p", "priority", "another priority for it", "", "act", commands=True),
+    Key("cancel", "x", "x", "cancel", "end the chosen request", "end", "act", commands=True),
+    Key("priority", "p", "p", "priority", "another priority for it", "priority", "act", True),
 )
 GROUPS: Mapping[str, str] = {
     "views": "views",
@@ -80,9 +80,14 @@ def bindings() -> list[BindingType]:
     ]
 
 
-def of_group(group: str, can_command: bool) -> list[Key]:
-    """Keys that there are, in the order of the table."""
-    return [key for key in KEYS if key.group == group and (can_command or not key.commands)]
+def mapped(key_map: Mapping[str, str]) -> tuple[Key, ...]:
+    """The table, with other keys for some ids."""
+    return tuple(replace(key, shown=key_map.get(key.id, key.shown)) for key in KEYS)
+
+
+def permitted(keys: Iterable[Key], can_command: bool) -> list[Key]:
+    """Those that there are, in the order of the table."""
+    return [key for key in keys if can_command or not key.commands]
 
 
 _FIRST = frozenset(("next_panel", "last_panel"))  # before Textual moves the focus by itself

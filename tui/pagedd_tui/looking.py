@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pagedd_tui.filter import EVERYTHING, Filter
+from pagedd_tui.keys import KEYS, Key
 from pagedd_tui.palette import Palette
 
 WIDE = (100, 30)  # columns and lines from which the overview's panels stand side by side
@@ -37,6 +38,7 @@ class Looking:
     filter: Filter = field(default=EVERYTHING)
     size: tuple[int, int] = (80, 24)
     has_host: bool = True
+    keys: tuple[Key, ...] = KEYS
 
     @property
     def tiny(self) -> bool:

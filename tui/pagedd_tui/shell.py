@@ -76,7 +76,8 @@ class Shell(App[None]):
         self.map_hz = map_hz
         self._asks, self._asking = Rate(_ASK_HZ), False
         self._soon = False  # a tick is on its way already
-        self._key_map = dict(key_map or {})
+        self._key_map = {id: key for id, key in (key_map or {}).items() if id in keys.IDS}
+        self.looking.keys = keys.mapped(self._key_map)
 
     def compose(self) -> ComposeResult:
         palette = self.looking.palette
@@ -124,7 +125,7 @@ class Shell(App[None]):
         self.panels.detail.border_title = "one request"
         self.panels.detail.border_subtitle = "arrows scroll, esc: back"
         self.set_class(self.looking.palette.ascii, "bare")
-        self.set_keymap({name: key for name, key in self._key_map.items() if name in keys.IDS})
+        self.set_keymap(self._key_map)
         self.put_theme()
         self.arrange()
         self.listen()
