@@ -157,11 +157,15 @@ async def test_a_request_that_ends_keeps_its_ledger() -> None:
     async with dashboard(*START, source=source) as bench:
         await bench.press("down", "enter")
         ledger = "r2 (#2) finished: queued 2.0 s, decode 9.0 s, at most 4 pages."
+        end = record("finished", ledger, 2, BASE + 1)
+        source.explanations[2] = Explanation("r2", "ended", [*RUNS.reasons[:2], end])
         await bench.put(change(2, {}, gone=[2]), event("finished", ledger, 2, BASE + 1))
         said = detail(bench)
         assert "r2 (#2)  ended" in said
         assert "ledger" in said
-        assert "at most 4 pages." in said
+        assert said.count("at most 4 pages.") == 2  # once in how it came there
+        assert "[red]the second[/]" in said
+        assert "page table" not in said
 
 
 async def test_one_that_nobody_remembers_is_told() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from pagedd.errors import PageddError
 from pagedd.protocol import Event, Explanation, SequenceRow
 from pagedd_tui.columns import first_waiting
@@ -86,5 +88,10 @@ class Inquiry:
             if handle == self.subject:
                 self.note = error.message
             return
-        if handle == self.subject:
-            self.explanation, self.note = explanation, ""
+        if handle != self.subject:
+            return
+        before = self.explanation
+        if before is not None and not isinstance(explanation.text, list):
+            # it has ended: what it said last is worth keeping in sight
+            explanation = replace(explanation, text=before.text)
+        self.explanation, self.note = explanation, ""
