@@ -178,7 +178,7 @@ async def test_words_where_there_is_no_room_for_panels(size: tuple[int, int]) ->
             assert "r1 holds 30 of 64 pages" in bench.text().replace("\n", " ")
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 40), (120, 1), (10, 3), (61, 15)])
+@pytest.mark.parametrize("size", [(0, 0), (1, 1), (2, 1), (1, 40), (120, 1), (10, 3), (61, 15)])
 async def test_no_terminal_is_too_small(size: tuple[int, int]) -> None:
     async with dashboard(*START, size=size) as bench:
         for key in ("2", "3", "4", "5", "enter", "escape", "question_mark", "escape", "slash"):

@@ -87,6 +87,18 @@ async def test_the_table_has_all_columns() -> None:
         assert [line[2:].split()[0] for line in rows] == ["r1", "r2", "r3/1", "r4", "r5"]
 
 
+async def test_a_wide_table_draws_who_has_how_many_pages() -> None:
+    async with dashboard(*START) as bench:
+        await bench.press("3")
+        head, *rows = bench.app.panels.requests.text
+        assert "PAGES BESIDE THE MOST" in head
+        bars = [line.count("█") for line in rows]
+        assert bars[0] > 30
+        assert bars[1] == bars[0] * 4 // 30
+        assert bars[3] == 0
+        assert len({len(line) for line in (head, *rows)}) == 1
+
+
 async def test_the_first_that_waits_is_marked() -> None:
     async with dashboard(*START) as bench:
         marked = [line for line in bench.app.panels.requests.text if "»" in line]
@@ -176,6 +188,13 @@ async def test_the_last_events_are_seen_and_scrolling_up_stays() -> None:
         assert "number 200." in bench.text()
         await bench.press("home")
         assert "number 000." in bench.text()
+
+
+async def test_an_endless_sentence_is_kept_in_part() -> None:
+    async with dashboard(*START, event("failed", "x" * 1_000_000, 4)) as bench:
+        await bench.press("5")
+        assert "failed" in bench.text()
+        assert len(bench.app.feed.events[-1].text) == 4000
 
 
 async def test_history_goes_on_over_a_gap() -> None:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from pagedd_tui.ascii import to_ascii
 from pagedd_tui.clock import Rate, brief, time_of_day
-from pagedd_tui.columns import COLUMNS, Entry, first_waiting, fitting, id_width, ordered
+from pagedd_tui.columns import COLUMNS, Entry, first_waiting, fitting, ordered, widths
 from pagedd_tui.feed import Feed, Waits
 from pagedd_tui.filter import Filter
 from pagedd_tui.footer import footer_line
@@ -166,7 +166,7 @@ def test_columns_fit(width: int) -> None:
     columns = fitting(width)
     assert columns[0].name == "id"
     if width >= 12:
-        assert id_width(columns, width) >= COLUMNS[0].width
+        assert widths(columns, width)[0] >= COLUMNS[0].width
     if width >= 59:
         assert len(columns) == len(COLUMNS)
 

@@ -126,6 +126,7 @@ COLUMNS = (
     Column("cached", "CACHED", 6, _cached, _by_cached, 5),
 )
 SORTS = ("state", "id", "tokens", "pages", "priority", "wait", "cached")
+_LONGEST_ID, _SHORTEST_BARS = 28, 10
 MARKS = 2  # cells before the id: the chosen one, and the next to be admitted
 
 
@@ -140,9 +141,11 @@ def fitting(width: int) -> list[Column]:
     return [column for column in COLUMNS if column in chosen]
 
 
-def id_width(columns: Sequence[Column], width: int) -> int:
-    """What the id's column has, when the others are as wide as they are."""
-    return width - MARKS - sum(each.width + 1 for each in columns if each.name != "id")
+def widths(columns: Sequence[Column], width: int) -> tuple[int, int]:
+    """Of the id's column, and of the bars at the right, which there are in wide tables."""
+    room = width - MARKS - sum(each.width + 1 for each in columns if each.name != "id")
+    bars = room - _LONGEST_ID - 2
+    return (_LONGEST_ID, bars) if bars >= _SHORTEST_BARS else (room, 0)
 
 
 def ordered(entries: Iterable[Entry], sort: str, reverse: bool) -> list[Entry]:

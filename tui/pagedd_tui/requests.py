@@ -10,9 +10,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from pagedd.protocol import SequenceRow
 from pagedd_tui import tones
 from pagedd_tui.cells import RowKey
-from pagedd_tui.columns import MARKS, SORTS, Column, Entry, fitting, id_width, ordered
+from pagedd_tui.columns import MARKS, SORTS, Column, Entry, fitting, ordered, widths
 from pagedd_tui.lines import LinePanel
 from pagedd_tui.plain import Line, line, pad
 
@@ -150,8 +151,8 @@ class RequestTable(LinePanel, can_focus=True):
         width, rows = self.size.width, max(self.size.height - 1, 0)
         self.top = max(0, min(self.top, len(self._entries) - rows))
         columns = fitting(width)
-        id_cells = id_width(columns, width)
-        lines = [self._head(columns, id_cells)]
+        id_cells, bar_cells = widths(columns, width)
+        lines = [self._head(columns, id_cells, bar_cells)]
         if not self._entries:
             nothing = "no request matches the filter" if self._all else "no request is open"
             lines.append(line((f"  {nothing}", tones.DIM)))
@@ -160,10 +161,20 @@ class RequestTable(LinePanel, can_focus=True):
             pinned = next((each for each in self._entries if each.key == self._next), None)
             if pinned is not None and pinned not in seen:
                 seen[-1] = pinned
-        lines += [self._row(entry, columns, id_cells) for entry in seen]
+        most = max((entry.row.pages for entry in self._entries), default=0) or 1
+        for entry in seen:
+            bar = self._bar(entry.row, most, bar_cells) if bar_cells else ""
+            lines.append(self._row(entry, columns, id_cells, bar))
         return lines[: self.size.height]
 
-    def _head(self, columns: list[Column], id_cells: int) -> Line:
+    def _bar(self, row: SequenceRow, most: int, cells: int) -> str:
+        """The pages of a request beside those of the one with the most."""
+        full, part = divmod(row.pages * cells * 8 // most, 8)
+        if self._marks[0] == ">":
+            return "  " + pad("#" * full, cells)
+        return "  " + pad("█" * full + (" ▏▎▍▌▋▊▉"[part] if part else ""), cells)
+
+    def _head(self, columns: list[Column], id_cells: int, bar_cells: int) -> Line:
         parts = [(" " * MARKS, tones.TEXT)]
         for column in columns:
             width = id_cells if column.name == "id" else column.width
@@ -174,9 +185,13 @@ class RequestTable(LinePanel, can_focus=True):
                 title = f"{title[: width - 1]}{down[self.reverse]}"
             parts.append((pad(title, width, right=column.right), tones.KEY if sorts else tones.DIM))
             parts.append((" ", tones.TEXT))
-        return line(*parts[:-1])
+        if bar_cells:
+            parts.append((f" {pad('PAGES BESIDE THE MOST', bar_cells)}", tones.DIM))
+        else:
+            parts.pop()
+        return line(*parts)
 
-    def _row(self, entry: Entry, columns: list[Column], id_cells: int) -> Line:
+    def _row(self, entry: Entry, columns: list[Column], id_cells: int, bar: str) -> Line:
         chosen, is_next = entry.key == self.chosen, entry.key == self._next
         ground = tones.CHOSEN if chosen else tones.TEXT
         marks = (self._marks[0] if chosen else " ") + (self._marks[1] if is_next else " ")
@@ -188,13 +203,15 @@ class RequestTable(LinePanel, can_focus=True):
             style = state if coloured else tones.TEXT
             parts.append((pad(column.text(entry), width, right=column.right), ground + style))
             parts.append((" ", ground))
-        return line(*parts[:-1])
+        parts[-1] = (bar, ground + state)
+        return line(*parts)
 
     def _column_at(self, x: int) -> str:
         columns = fitting(self.size.width)
+        id_cells, _ = widths(columns, self.size.width)
         at = MARKS
         for column in columns:
-            at += (id_width(columns, self.size.width) if column.name == "id" else column.width) + 1
+            at += (id_cells if column.name == "id" else column.width) + 1
             if x < at:
                 return column.name
         return ""

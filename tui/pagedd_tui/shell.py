@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import anyio
+from msgspec.structs import replace
 from textual import events, work
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -35,6 +36,7 @@ from pagedd_tui.source import Item, Source
 LIGHT = "light"  # the palette for light backgrounds
 _ASK_HZ = 1.0
 _TICK_HZ = 4.0  # at the least, however seldom the maps are drawn
+_LONGEST_TEXT = 4000  # characters of an event
 _AT_ONCE = 32  # items that are taken in before others have their turn
 
 
@@ -153,11 +155,13 @@ class Shell(App[None]):
     def take(self, item: Item) -> None:
         """One item: no message, nothing drawn."""
         now = self._clock()
-        breaks = len(self.feed.breaks)
+        breaks = self.feed.num_breaks
+        if isinstance(item, Event) and len(item.text) > _LONGEST_TEXT:
+            item = replace(item, text=item.text[:_LONGEST_TEXT])  # thousands of them are kept
         self.feed.take(item, now)
         if isinstance(item, State | Event | Status):
             self.ring.add(item, now)
-        elif len(self.feed.breaks) != breaks and self.feed.breaks[-1].restarted:
+        elif self.feed.num_breaks != breaks and self.feed.breaks[-1].restarted:
             self.inquiry.forget()
         if self._recorder is not None:
             self._record(self._recorder, item)
