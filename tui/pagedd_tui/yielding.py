@@ -1,0 +1,47 @@
+"""Whether other programs want the cores: the engine comes first, and the screen can wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import psutil
+
+LOOK_EVERY_S = 1.0
+BUSY_BELOW = 0.15  # of all cores idle
+CALM_ABOVE = 0.25
+
+
+class CpuTimes(NamedTuple):
+    """Seconds of all cores since some moment: without work, and in all."""
+
+    idle: float
+    total: float
+
+
+def cpu_times() -> CpuTimes:
+    """Those of this machine."""
+    times = psutil.cpu_times()
+    return CpuTimes(times.idle + getattr(times, "iowait", 0.0), sum(times[:8]))
+
+
+class Busy:
+    """Looks once a second; between the two limits it stays as it was."""
+
+    def __init__(self, read: Callable[[], CpuTimes] = cpu_times) -> None:
+        self._read = read
+        self._before = read()
+        self._next = 0.0
+        self.busy = False
+
+    def look(self, now: float) -> bool:
+        """Whether hardly any core was idle lately."""
+        if now < self._next:
+            return self.busy
+        self._next = now + LOOK_EVERY_S
+        before, self._before = self._before, self._read()
+        total = self._before.total - before.total
+        if total > 0:
+            idle = (self._before.idle - before.idle) / total
+            self.busy = idle < (CALM_ABOVE if self.busy else BUSY_BELOW)
+        return self.busy
