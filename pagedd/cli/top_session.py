@@ -45,12 +45,12 @@ def serve(args: argparse.Namespace, port: int, api_key: str | None) -> int:
 def show(args: argparse.Namespace, config: Config) -> int:
     """The dashboard, until it is left; the exit code. Errors: ``UsageError``."""
     from pagedd_tui.app import run_top
-    from pagedd_tui.pace import Pace
+    from pagedd_tui.pace import REAL
     from pagedd_tui.recording import Recorder
 
     hz = _hz(args)
     if args.demo or args.replay is not None:
-        source = _played(args)(Pace(sleep=_sleep))
+        source = _played(args)(REAL)
     else:
         from pagedd_tui.live import LiveSource
 
@@ -138,13 +138,6 @@ def _played(args: argparse.Namespace) -> Callable[[Pace], Source]:
         return RecordingSource(Path(args.replay), pace)
 
     return recording
-
-
-async def _sleep(seconds: float) -> None:
-    """A time that has passed already, while it was worked out, is no time."""
-    import anyio
-
-    await anyio.sleep(max(seconds, 0.0))
 
 
 def _palette(args: argparse.Namespace) -> Palette:

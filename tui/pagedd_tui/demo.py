@@ -55,7 +55,7 @@ class DemoSource:
         due = pace.now()
         while True:
             due = max(due + STEP_S, pace.now())
-            await pace.sleep(due - pace.now())
+            await pace.sleep(max(due - pace.now(), 0.0))  # it goes on in between
             self._step()
             while self._events:
                 yield self._events.popleft()
