@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from pagedd.errors import PageddError
+from pagedd_tui import keys
 from pagedd_tui.dialogs import AskPriority, Confirm
-from tests.tui.fake_source import START, FakeSource, dashboard
+from tests.tui.fake_source import START, FakeSource, change, dashboard, row
 
 pytestmark = pytest.mark.anyio
 
@@ -118,6 +120,16 @@ async def test_the_command_palette_has_every_key() -> None:
         assert not bench.app.ring.live
 
 
+async def test_the_command_palette_can_be_asked_for_while_it_goes() -> None:
+    async with dashboard(*START) as bench:
+        bench.app.action_command_palette()
+        await bench.pilot.pause()
+        bench.app.screen.dismiss()
+        bench.app.action_command_palette()
+        await bench.pilot.pause()
+        assert bench.app.is_running
+
+
 async def test_keys_can_be_others() -> None:
     async with dashboard(*START, key_map={"freeze": "z", "nonsense": "y"}) as bench:
         assert "z freeze" in bench.screen()[-1]
@@ -125,3 +137,20 @@ async def test_keys_can_be_others() -> None:
         assert not bench.app.ring.live
         await bench.press("space")
         assert not bench.app.ring.live
+
+
+async def test_any_keys_in_any_order_on_any_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(5)
+    known = [name for key in keys.KEYS for name in key.keys.split(",") if name not in ("", "q")]
+    known += ["up", "down", "left", "right", "pageup", "pagedown", "home", "y", "n", "a"]
+    async with dashboard(*START) as bench:
+        for i in range(60):
+            bench.source.put(change(i + 2, {i % 64: i % 4}, [row(i, pages=i)], gone=[i - 9]))
+            bench.app.tick()
+            await bench.pilot.press(draw.choice(known))
+            if i % 9 == 0:
+                await bench.pilot.resize_terminal(draw.randint(1, 150), draw.randint(1, 50))
+        assert bench.app.is_running

@@ -12,6 +12,7 @@ from typing import ClassVar, TextIO
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -71,6 +72,11 @@ class Dashboard(Shell):
         name = event.widget.id or ""
         if name in self.looking.panels:
             self.looking.panel = name
+
+    def action_command_palette(self) -> None:
+        """Without an id: while the last one is on its way out, Textual fails on a second."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette())
 
     def action_help(self) -> None:
         mark = "*" if self.looking.palette.ascii else "»"
