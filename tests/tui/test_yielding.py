@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pagedd_tui.clock import Rate
 from pagedd_tui.yielding import BUSY_BELOW, CALM_ABOVE, LOOK_EVERY_S, Busy, CpuTimes, cpu_times
 
 
@@ -56,3 +57,14 @@ def test_the_times_of_this_machine_go_on() -> None:
     first = cpu_times()
     assert 0 <= first.idle <= first.total
     assert cpu_times().total >= first.total
+
+
+def test_a_rate_that_eases_comes_less_often_but_at_once_when_hurried() -> None:
+    rate = Rate(10.0)
+    rate.ease = 4.0
+    due = [number / 10 for number in range(1, 14) if rate.due(number / 10)]
+    assert due == [0.1, 0.5, 0.9, 1.3]
+    rate.hurry()
+    assert rate.due(1.31)
+    rate.ease = 1.0
+    assert rate.due(1.41)

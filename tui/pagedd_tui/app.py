@@ -28,10 +28,11 @@ from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
 from pagedd_tui.shell import Records, Shell
 from pagedd_tui.source import Source
+from pagedd_tui.yielding import Busy
 
 MAP_HZ = 10.0
 MAP_HZ_SSH = 4.0  # every frame costs bytes there
-_NICE = 5  # the engine is on the same machine, and comes first
+_NICE = 10  # the engine is on the same machine, and comes first
 
 
 class Dashboard(Shell):
@@ -241,6 +242,7 @@ def run_top(
         map_hz=map_hz,
         recorder=recorder,
         key_map=key_map,
+        busy=Busy().look,
     )
     app.run()
     return app.return_code or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import anyio
@@ -49,8 +49,16 @@ class Records(Protocol):
         """Keep ``item``."""
 
 
+def calm(now: float) -> bool:
+    """Nobody else wants the cores."""
+    return False
+
+
 class Shell(App[None]):
-    """``map_hz``: how often the maps may be drawn; ``recorder`` is given every item."""
+    """``map_hz``: how often the maps may be drawn; ``recorder`` is given every item.
+
+    ``busy`` says at a time of ``clock`` whether other programs want the cores.
+    """
 
     CSS_PATH = "top.tcss"
     TITLE = "pagedd top"
@@ -66,6 +74,7 @@ class Shell(App[None]):
         recorder: Records | None = None,
         clock: Clock = steady,
         key_map: Mapping[str, str] | None = None,
+        busy: Callable[[float], bool] = calm,
     ) -> None:
         self._ascii = ToAscii(enabled=palette.ascii)
         self._no_colour, self._darker = NoColor(), Darker()
@@ -76,6 +85,7 @@ class Shell(App[None]):
         self.inquiry = Inquiry(source, self.feed)
         self.can_command = source.can_command and not readonly
         self.map_hz = map_hz
+        self._busy = busy
         self._asks, self._asking = Rate(_ASK_HZ), False
         self._soon = False  # a tick is on its way already
         self._key_map = {id: key for id, key in (key_map or {}).items() if id in keys.IDS}
@@ -176,6 +186,7 @@ class Shell(App[None]):
         lost, coloured = self.feed.lost is not None, self.looking.palette.coloured
         self.set_class(lost and coloured, "lost")
         self.set_class(lost and not coloured, "pale")
+        self.painter.yield_to_others(self._busy(now))
         self.painter.paint(now)
         idle = not self._asking and self.feed.lost is None and self.feed.model.frame
         if idle and self.ring.live and self._asks.due(now):
