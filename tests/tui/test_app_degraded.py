@@ -275,7 +275,7 @@ def test_over_ssh_there_are_fewer_pictures(
     monkeypatch.setenv("SSH_CONNECTION", ssh)
     assert run_top(FakeSource(), palette=PLAIN) == 0
     assert seen[0].map_hz == hz
-    assert nicer == [5]
+    assert nicer == [10]
 
 
 async def test_more_pages_while_the_maps_are_out_of_sight() -> None:

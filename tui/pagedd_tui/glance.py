@@ -6,22 +6,28 @@ from collections.abc import Sequence
 
 from rich.style import Style
 
-from pagedd.protocol import CACHED, SHARED, Record, SequenceRow
+from pagedd.protocol import CACHED, FREE, SHARED, Record, SequenceRow
 from pagedd_tui import tones
 from pagedd_tui.columns import is_held, name_of
 from pagedd_tui.model import Model
 from pagedd_tui.plain import Line, clip, fold, line, pad, plain
 
 _LABEL = 12
+_MOST = 3  # holders that are named
 
 
 def glance_lines(
-    model: Model, next_row: SequenceRow | None, reason: str, mark: str, width: int, height: int
+    model: Model,
+    next_row: SequenceRow | None,
+    reason: Record | None,
+    mark: str,
+    width: int,
+    height: int,
 ) -> list[Line]:
-    """At most ``height`` lines; ``reason``: the sentence about ``next_row``, if there is one."""
+    """At most ``height`` lines; ``reason``: why ``next_row`` waits, if that is known."""
     answers = [
         ("most pages", most_pages(model), tones.TEXT),
-        (f"{mark} next", why_next(next_row, reason), tones.WARN if next_row else tones.TEXT),
+        (f"{mark} next", why_next(model, next_row, reason), tones.WARN if next_row else tones.TEXT),
         ("sharing", sharing(model), tones.TEXT),
     ]
     spare = max(height - len(answers), 0)
@@ -48,11 +54,27 @@ def most_pages(model: Model) -> str:
     return f"{name_of(most, 40)} holds {most.pages} of {total} pages{share}; it is {most.state}"
 
 
-def why_next(row: SequenceRow | None, reason: str) -> str:
-    """Why the first of those that wait does."""
+def why_next(model: Model, row: SequenceRow | None, reason: Record | None) -> str:
+    """Why the first of those that wait does.
+
+    What it needs is known from the last answer of the daemon; what there is, and who has it, is
+    that of the picture, so that the sentence and the maps say the same.
+    """
     if row is None:
         return "nobody waits"
-    return reason or f"{name_of(row, 40)} is the first that waits ({plain(row.state, 20)})"
+    who = f"{name_of(row, 40)} ({plain(row.state, 20)})"
+    if reason is None:
+        return f"{who} is the first that waits"
+    needed, headroom = reason.needed, reason.headroom
+    if reason.limit != "pages" or not isinstance(needed, int):
+        return plain(reason.text, 400)
+    spare = headroom if isinstance(headroom, int) else 0
+    free, cached = model.pages.counts[FREE], model.pages.counts[CACHED]
+    kept = f", and {spare} more are to stay available" if spare else ""
+    return (
+        f"{who} waits for pages: it needs {needed - spare}{kept}; {free + cached} are available "
+        f"({free} free, {cached} cached). Most are held by {_holders(model)}"
+    )
 
 
 def sharing(model: Model) -> str:
@@ -66,12 +88,18 @@ def sharing(model: Model) -> str:
     )
 
 
-def reason_of(records: Sequence[Record], handle: int, index: object) -> str:
-    """The sentence that says why a sequence waits, among records; empty if none does."""
+def reason_of(records: Sequence[Record], handle: int, index: object) -> Record | None:
+    """The one of ``records`` that says why a sequence waits, if there is one."""
     own = [each for each in records if each.kind == "waiting" and each.handle == handle]
     exact = [each for each in own if each.index == index]
     found = exact or own
-    return plain(found[-1].text, 400) if found else ""
+    return found[-1] if found else None
+
+
+def _holders(model: Model) -> str:
+    """Those that hold the most pages of the device, and how many."""
+    held = sorted((row for row in model.rows.values() if is_held(row)), key=_pages, reverse=True)
+    return ", ".join(f"{name_of(row, 24)} ({row.pages})" for row in held[:_MOST]) or "nobody"
 
 
 def _answer(label: str, folded: list[str], style: Style) -> list[Line]:

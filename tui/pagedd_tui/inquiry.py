@@ -7,7 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from pagedd.errors import PageddError
-from pagedd.protocol import Event, Explanation, SequenceRow
+from pagedd.protocol import Event, Explanation, Record, SequenceRow
 from pagedd_tui.columns import first_waiting
 from pagedd_tui.feed import Feed
 from pagedd_tui.glance import reason_of
@@ -23,7 +23,7 @@ class Inquiry:
     def __init__(self, source: Source, feed: Feed) -> None:
         self._source, self._feed = source, feed
         self.named: int | None = None
-        self.reason = ""  # why ``named`` waits
+        self.reason: Record | None = None  # why ``named`` waits
         self.subject: int | None = None
         self.explanation: Explanation | None = None
         self.note = ""  # why there is no newer explanation of the subject
@@ -37,7 +37,7 @@ class Inquiry:
 
     def forget(self) -> None:
         """Another daemon: what was answered is of no use."""
-        self.named, self.reason, self.explanation = None, "", None
+        self.named, self.reason, self.explanation = None, None, None
 
     async def ask(self) -> None:
         """One round. A daemon that does not answer is not waited for."""
@@ -66,7 +66,7 @@ class Inquiry:
     async def _ask_next(self) -> None:
         row = self.next_row()
         if row is None:
-            self.reason = ""
+            self.reason = None
             return
         try:
             explanation = await self._source.explain(row.handle)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from pagedd.protocol import Counters, Event, SequenceRow
+from pagedd.protocol import Counters, Event, Record, SequenceRow
 from pagedd_tui.clock import Rate
 from pagedd_tui.columns import Entry, first_waiting
 from pagedd_tui.events import EventList
@@ -205,7 +205,7 @@ class Painter:
         model: Model,
         entries: list[Entry],
         next_row: SequenceRow | None,
-        reason: str,
+        reason: Record | None,
         text: str,
     ) -> None:
         panel = self._panels.summary
@@ -230,20 +230,20 @@ class Painter:
         )
         panel.set_lines(story_lines(subject, model, self._looking.palette, panel.size.width))
 
-    def _next(self, model: Model) -> tuple[SequenceRow | None, str]:
+    def _next(self, model: Model) -> tuple[SequenceRow | None, Record | None]:
         """The first of the queue, and why it waits."""
         if self._ring.live:
             row = self._inquiry.next_row()
             told = row is not None and row.handle == self._inquiry.named
-            return row, self._inquiry.reason if told else ""
+            return row, self._inquiry.reason if told else None
         for event in reversed(self._ring.events()):
             if event.kind == "waiting" and isinstance(event.handle, int):
                 key = first_waiting(model.rows, event.handle)
                 row = None if key is None else model.rows[key]
                 told = row is not None and row.handle == event.handle
-                return row, reason_of([event], event.handle, event.index) if told else ""
+                return row, reason_of([event], event.handle, event.index) if told else None
         key = first_waiting(model.rows, None)
-        return (None if key is None else model.rows[key]), ""
+        return (None if key is None else model.rows[key]), None
 
     def _events(self) -> Sequence[Event]:
         return self._feed.events if self._ring.live else self._ring.events()
@@ -264,7 +264,9 @@ class Painter:
         table, text = self._panels.requests, self._looking.filter.text
         bar = " | " if self._looking.palette.ascii else " · "
         count = f"{table.count} of {total}" if text else str(total)
-        title = f"requests {count}{bar}by {table.sort}{' reversed' if table.reverse else ''}"
+        requests = len({handle for handle, _ in self.model().rows})
+        of = "" if requests == total else f" of {requests} requests"
+        title = f"sequences {count}{of}{bar}by {table.sort}{' reversed' if table.reverse else ''}"
         if text:
             title += f"{bar}/{text}"
         if str(table.border_title or "") != title:

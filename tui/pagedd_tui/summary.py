@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagedd.protocol import CACHED, FREE, OWNED, SHARED, SWAPPED, SequenceRow
+from pagedd.protocol import CACHED, FREE, OWNED, SHARED, SWAPPED, Record, SequenceRow
 from pagedd_tui import tones
 from pagedd_tui.columns import Entry, name_of
 from pagedd_tui.glance import most_pages, sharing, why_next
@@ -13,7 +13,11 @@ from pagedd_tui.plain import Line, fold, line, plain
 
 
 def summary_lines(
-    model: Model, entries: Sequence[Entry], next_row: SequenceRow | None, reason: str, width: int
+    model: Model,
+    entries: Sequence[Entry],
+    next_row: SequenceRow | None,
+    reason: Record | None,
+    width: int,
 ) -> list[Line]:
     """The most important first; what does not fit below is cut off."""
     pages, host, counters = model.pages.counts, model.host.counts, model.counters
@@ -25,7 +29,7 @@ def summary_lines(
         f"host {len(model.host)}: {host[SWAPPED]} swapped {host[CACHED]} cached {host[FREE]} free",
     ]
     found = [line((plain(text, width), tones.TEXT)) for text in lines]
-    for text in (f"next: {why_next(next_row, reason)}", most_pages(model), sharing(model)):
+    for text in (f"next: {why_next(model, next_row, reason)}", most_pages(model), sharing(model)):
         found += [line((each, tones.TEXT)) for each in fold(text, width, 3)]
     for entry in entries:
         row = entry.row
