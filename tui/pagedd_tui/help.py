@@ -32,9 +32,17 @@ _ANSWERS = (
     ("next", "the first of the queue, marked in the table too: what it waits for, needs and lacks"),
     ("sharing", "how many prompt tokens were found in the cache, and how many pages are shared"),
 )
+_HEADER = (
+    ("run, wait", "requests that hold pages or slots, and those that hold none"),
+    ("swap", "sequences whose pages wait in host memory"),
+    ("KV, host", "pages of the device that requests hold; of host memory, the cached ones too"),
+    ("hits", "of all prompt tokens, those that were found in the cache"),
+)
 _COLUMNS = (
+    ("REQUEST", "the id its client gave it; /1, /2 … are more choices of the same request (n > 1)"),
+    ("STATE", "swapped and preempted ones have begun, and wait as waiting ones do"),
     ("PROMPT→GEN", "tokens of the prompt, and generated until now"),
-    ("PAGES", "pages of its page table"),
+    ("PAGES", "pages of the device; of host memory, while it is swapped"),
     ("PRI", "priority; a smaller one is more urgent"),
     ("WAITED", "all its waits together; it goes on while the request waits or is preempted"),
     ("CACHED", "how much of the prompt was found in the cache"),
@@ -95,7 +103,10 @@ def help_lines(palette: Palette, keys: Sequence[Key], mark: str, width: int) -> 
     for label, meaning in _ANSWERS:
         shown = f"{mark} {label}" if label == "next" else label
         lines += _entry(shown, meaning, width)
-    lines += [(), _title("the table of requests")]
+    lines += [(), _title("the first line")]
+    for label, meaning in _HEADER:
+        lines += _entry(label, meaning, width)
+    lines += [(), _title("the table of requests; #17 is the daemon's own number for a request")]
     for label, meaning in _COLUMNS:
         lines += _entry(label, meaning, width)
     for group, title in GROUPS.items():
