@@ -209,7 +209,8 @@ async def test_another_daemon_knows_nothing_of_it() -> None:
         await bench.press("down", "enter")
         source.explanations.clear()
         await bench.put(hello("boot-2"))
-        assert "page table" not in detail(bench)
+        assert bench.app.looking.subject is None
+        assert not bench.app.panels.detail.display  # its request #2 is another
 
 
 async def test_a_huge_table_is_cut() -> None:

@@ -12,7 +12,6 @@ from typing import ClassVar, TextIO
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import BindingType
-from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -20,6 +19,7 @@ from pagedd.errors import UsageError
 from pagedd_tui import keys
 from pagedd_tui.cells import RowKey
 from pagedd_tui.commands import ask_cancel, ask_priority, export
+from pagedd_tui.dialogs import LEAVE, Commands
 from pagedd_tui.filter import EVERYTHING, Filter
 from pagedd_tui.help import Help
 from pagedd_tui.page_map import PageMap
@@ -38,7 +38,7 @@ _NICE = 10  # the engine is on the same machine, and comes first
 class Dashboard(Shell):
     """``pagedd top``."""
 
-    BINDINGS: ClassVar[list[BindingType]] = keys.bindings()
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(), LEAVE]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every key has its entry in the command palette."""
@@ -76,8 +76,8 @@ class Dashboard(Shell):
 
     def action_command_palette(self) -> None:
         """Without an id: while the last one is on its way out, Textual fails on a second."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette())
+        if not isinstance(self.screen, Commands):
+            self.push_screen(Commands())
 
     def action_help(self) -> None:
         mark = "*" if self.looking.palette.ascii else "»"
@@ -88,7 +88,7 @@ class Dashboard(Shell):
         field = self.query_one("#filter", Input)
         field.display = True
         field.value = self.looking.filter.text
-        field.focus()
+        self.screen.set_focus(field)  # now: the next key may have been typed already
 
     def action_sort(self) -> None:
         self.panels.requests.cycle_sort()
@@ -234,6 +234,10 @@ def run_top(
         map_hz = MAP_HZ_SSH if os.environ.get("SSH_CONNECTION") else MAP_HZ
     with suppress(OSError):
         os.nice(_NICE)
+    if sys.__stderr__ is None:
+        raise UsageError("standard error is closed, and top draws on it")
+    if not _is_terminal(sys.__stderr__):  # where Textual draws
+        os.dup2(sys.stdout.fileno(), sys.__stderr__.fileno())
     app = Dashboard(
         source,
         palette=palette,

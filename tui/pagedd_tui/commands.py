@@ -25,10 +25,10 @@ def ask_cancel(app: Dashboard) -> None:
     row = _subject(app)
     if row is None:
         return
-    name = f"{plain(row.id, 40)} (#{row.handle})"
+    name, boot = f"{plain(row.id, 40)} (#{row.handle})", _boot(app)
 
     def answered(yes: bool | None) -> None:
-        if yes:
+        if yes and _is_same(app, boot):
             work = app.source.cancel(row.handle)
             app.run_worker(_tell(app, work, f"{name} is cancelled"), group="command")
 
@@ -40,15 +40,27 @@ def ask_priority(app: Dashboard) -> None:
     row = _subject(app)
     if row is None:
         return
-    name = f"{plain(row.id, 40)} (#{row.handle})"
+    name, boot = f"{plain(row.id, 40)} (#{row.handle})", _boot(app)
 
     def answered(priority: int | None) -> None:
-        if priority is not None and priority != row.priority:
+        if priority is not None and priority != row.priority and _is_same(app, boot):
             work = app.source.reprioritize(row.handle, priority)
             app.run_worker(_tell(app, work, f"{name} has priority {priority}"), group="command")
 
     question = f"Priority of {name}; a smaller one is more urgent."
     app.push_screen(AskPriority(question, row.priority), answered)
+
+
+def _boot(app: Dashboard) -> str | None:
+    return None if app.feed.hello is None else app.feed.hello.boot_id
+
+
+def _is_same(app: Dashboard, boot: str | None) -> bool:
+    """Whether the daemon is still the one that was asked about: another counts its own requests."""
+    same = _boot(app) == boot
+    if not same:
+        app.notify("the daemon has restarted; nothing was done", severity="error", markup=False)
+    return same
 
 
 def _subject(app: Dashboard) -> SequenceRow | None:

@@ -6,17 +6,33 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import CommandList, CommandPalette
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from pagedd.protocol import INT32_MAX, INT32_MIN
 
+# Ctrl-C leaves from everywhere: the keys of the app do not reach what is in front of it.
+LEAVE = Binding("ctrl+c", "app.quit", show=False, priority=True)
+
+
+class Commands(CommandPalette):
+    """The command palette, which Textual lets fail on keys that come before its list does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [LEAVE]
+
+    def _action_command_list(self, action: str) -> None:
+        commands = self.query_one(CommandList)
+        if commands.option_count and commands.size.height > 0:
+            super()._action_command_list(action)
+
 
 class Confirm(ModalScreen[bool]):
     """A question that ``y`` alone answers with yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        LEAVE,
         Binding("y", "answer(True)", show=False),
         Binding("n,escape,q,enter", "answer(False)", show=False),
     ]
@@ -38,7 +54,7 @@ class Confirm(ModalScreen[bool]):
 class AskPriority(ModalScreen[int | None]):
     """A number; escape for none."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [LEAVE, Binding("escape", "leave", show=False)]
 
     def __init__(self, question: str, now: int) -> None:
         super().__init__()

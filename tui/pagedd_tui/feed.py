@@ -12,6 +12,7 @@ from pagedd_tui.source import Ended, Item, Lost
 
 MOST_EVENTS = 5000
 WAITS = frozenset(("waiting", "swapped", "preempted"))
+SILENT_S = 5.0  # a daemon says how it is each second
 _MOST_SENT = 20_000
 _MOST_LIVES = 2000
 _MOST_SPANS = 400  # of one request
@@ -82,6 +83,7 @@ class Feed:
         self.hello: Hello | None = None
         self.status: Status | None = None
         self.status_at = 0.0
+        self.live = False  # a daemon tells of this moment
         self.lost: Lost | None = None
         self.lost_at = 0.0
         self.ended: Ended | None = None
@@ -121,6 +123,12 @@ class Feed:
         if self.lost is not None or self.ended is not None:
             return self.model.at
         return self.model.at + max(now - self.received, 0.0)
+
+    def silence(self, now: float) -> float:
+        """Seconds that a daemon that should say something has said nothing, if that is long."""
+        waits = self.live and self.status is not None and self.lost is None and self.ended is None
+        silent = now - max(self.status_at, self.received) if waits else 0.0
+        return silent if silent > SILENT_S else 0.0
 
     def life(self, handle: int, until: float) -> list[tuple[float, str]]:
         """The states that a request went through, of its first choice that was seen."""

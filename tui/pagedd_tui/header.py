@@ -77,6 +77,8 @@ def trouble(feed: Feed, now: float) -> str:
         return f"the recording has ended{': ' + note if note else ''}"
     if feed.hello is None:
         return "connecting"
+    if silence := feed.silence(now):
+        return f"no answer from the daemon for {round(silence)} s; this is how it was then"
     if feed.breaks and feed.breaks[-1].restarted and now - feed.breaks[-1].at < 10:
         return "the daemon was restarted: what it held before is gone"
     if feed.model.frame == 0:

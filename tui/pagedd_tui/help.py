@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 
 from pagedd.protocol import CACHED, FREE, OWNED, SHARED, SWAPPED
 from pagedd_tui import tones
+from pagedd_tui.dialogs import LEAVE
 from pagedd_tui.keys import GROUPS, Key
 from pagedd_tui.lines import LinePanel
 from pagedd_tui.palette import Palette
@@ -53,6 +54,7 @@ class Help(ModalScreen[None]):
     """Scrolls with the arrows; any of the keys that close things closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        LEAVE,
         Binding("escape,question_mark,q,f1", "dismiss", show=False),
         Binding("up,k", "lines(-1)", show=False),
         Binding("down,j", "lines(1)", show=False),

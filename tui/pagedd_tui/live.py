@@ -14,7 +14,7 @@ from pagedd.client import Client
 from pagedd.errors import PageddError, Unreachable, UsageError
 from pagedd.protocol import Event, Explanation
 from pagedd_tui.model import BrokenFrame, Model
-from pagedd_tui.source import Item, Lost
+from pagedd_tui.source import LIVE, Item, Lost
 
 HISTORY = 200  # events from before, at each connection
 STATUS_S = 1.0
@@ -46,7 +46,7 @@ class LiveSource:
         random: Callable[[], float] = random.random,
     ) -> None:
         self.url = url
-        self.title = "live"
+        self.title = LIVE
         self.hz = hz
         self._key = key
         self._sleep = sleep

@@ -158,7 +158,8 @@ class Painter:
         model, live = self.model(), self._ring.live
         waits = live and feed.lost is None and any(map(_waits, model.rows.values()))
         version = feed.version, self._inquiry.version
-        if not (self._stirred or waits or version != self._painted or feed.lost is not None):
+        told = feed.lost is not None or feed.silence(now) > 0  # for how long, second by second
+        if not (self._stirred or waits or version != self._painted or told):
             return
         self._stirred, self._painted = False, version
         at = feed.there(now) if live else model.at

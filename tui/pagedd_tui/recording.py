@@ -130,6 +130,8 @@ class RecordingSource:
         self.path = path
         self.title = f"replay {path.name}"
         self._pace = pace
+        if path.exists() and not path.is_file():
+            raise UsageError(f"cannot read {path}: it is no regular file")
         try:
             with path.open("rb") as file:
                 _read_header(file, path)

@@ -17,6 +17,7 @@ from pagedd.protocol import Event, State, Status
 from pagedd_tui import keys
 from pagedd_tui.ascii import ToAscii
 from pagedd_tui.clock import Clock, Rate, steady
+from pagedd_tui.dialogs import AskPriority, Confirm
 from pagedd_tui.events import EventList
 from pagedd_tui.feed import Feed
 from pagedd_tui.history import History
@@ -31,7 +32,7 @@ from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
 from pagedd_tui.ring import Ring
 from pagedd_tui.shades import Darker
-from pagedd_tui.source import Item, Source
+from pagedd_tui.source import LIVE, Item, Source
 
 LIGHT = "light"  # the palette for light backgrounds
 _ASK_HZ = 1.0
@@ -140,6 +141,7 @@ class Shell(App[None]):
         self.set_keymap(self._key_map)
         self.put_theme()
         self.arrange()
+        self.feed.live = self.source.title == LIVE
         self.listen()
         self.set_interval(1 / max(self.map_hz, _TICK_HZ), self.tick)
 
@@ -172,9 +174,19 @@ class Shell(App[None]):
         if isinstance(item, State | Event | Status):
             self.ring.add(item, now)
         elif self.feed.num_breaks != breaks and self.feed.breaks[-1].restarted:
-            self.inquiry.forget()
+            self.forget()
         if self._recorder is not None:
             self._record(self._recorder, item)
+
+    def forget(self) -> None:
+        """Another daemon: its requests have the same numbers, and are others."""
+        self.inquiry.forget()
+        if self.looking.subject is not None:
+            self.looking.subject = None
+            self.inquiry.look_at(None)
+            self.arrange()
+        if isinstance(self.screen, Confirm | AskPriority):
+            self.screen.dismiss(None)
 
     def tick(self) -> None:
         """The frame clock: the one place from which the screen is filled."""

@@ -24,6 +24,7 @@ class Ended:
     note: str = ""
 
 
+LIVE = "live"  # the title of a source that tells of a daemon at this moment
 Item = Hello | State | Event | Status | Lost | Ended
 
 
