@@ -275,3 +275,17 @@ async def test_waiting_for_an_item_may_be_given_up(peer: Peer) -> None:
                 _ = [item async for item in items]
             gave_up |= scope.cancelled_caught
         assert gave_up
+
+
+async def test_at_another_rate_it_subscribes_again(peer: Peer) -> None:
+    peer.acts = [[key(1), change(2), change(3)], [key(20), change(21)]]
+    source = source_of(peer, Naps())
+    seen: list[Item] = []
+    async with peer.serving(), aclosing(source.items()) as items:
+        with anyio.fail_after(10):
+            while not up_to_frame(21)(seen or [Lost("", 0.0)]):
+                seen.append(await anext(items))
+                if up_to_frame(1)(seen):
+                    source.hz = 5.0
+    rates = [each["hz"] for each in peer.commands("subscribe") if each["topic"] == "state"]
+    assert rates == [20.0, 5.0]

@@ -22,7 +22,9 @@ from pagedd_tui.commands import ask_cancel, ask_priority, export
 from pagedd_tui.dialogs import LEAVE, Commands
 from pagedd_tui.filter import EVERYTHING, Filter
 from pagedd_tui.help import Help
+from pagedd_tui.live import LiveSource
 from pagedd_tui.page_map import PageMap
+from pagedd_tui.painter import EASE
 from pagedd_tui.palette import Palette, choose, following
 from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
@@ -32,6 +34,7 @@ from pagedd_tui.yielding import Busy
 
 MAP_HZ = 10.0
 MAP_HZ_SSH = 4.0  # every frame costs bytes there
+LEAST_HZ = 0.1  # that a daemon gives
 _NICE = 10  # the engine is on the same machine, and comes first
 
 
@@ -246,10 +249,25 @@ def run_top(
         map_hz=map_hz,
         recorder=recorder,
         key_map=key_map,
-        busy=Busy().look,
+        busy=_yielding(source),
     )
     app.run()
     return app.return_code or 0
+
+
+def _yielding(source: Source) -> Callable[[float], bool]:
+    """Whether other programs want the cores; then a daemon is asked for fewer frames too."""
+    watch = Busy()
+    if not isinstance(source, LiveSource):
+        return watch.look
+    hz = source.hz
+
+    def look(now: float) -> bool:
+        busy = watch.look(now)
+        source.hz = max(hz / EASE, LEAST_HZ) if busy else hz
+        return busy
+
+    return look
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

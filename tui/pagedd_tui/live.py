@@ -31,7 +31,7 @@ class LiveSource:
     """The daemon at ``url``. Every frame it gives can be taken in by a model.
 
     ``random`` gives numbers from 0 to 1, for pauses of different length: many dashboards should
-    not come back at the same moment. ``hz`` can be changed; it counts from the next subscription.
+    not come back at the same moment. ``hz`` can be changed: from the next frame on.
     """
 
     can_command = True
@@ -139,8 +139,8 @@ class LiveSource:
         So too when the feed ends by itself, because the reader of all this was too slow.
         """
         while True:
-            model, late = Model(), 0
-            async with aclosing(client.state(self.hz)) as frames:
+            model, late, hz = Model(), 0, self.hz
+            async with aclosing(client.state(hz)) as frames:
                 async for frame in frames:
                     if not model.frame and not frame.key and late < MOST_LATE:
                         late += 1
@@ -151,7 +151,10 @@ class LiveSource:
                         break
                     self._failures = 0
                     await out.send(frame)
-            await self._sleep(AGAIN_S)
+                    if self.hz != hz:
+                        break
+            if self.hz == hz:
+                await self._sleep(AGAIN_S)
 
     async def _events(self, client: Client, out: Out) -> None:
         """Events, without waiting for a reader that is slow: it is told how many it missed."""
