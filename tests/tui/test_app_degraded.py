@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
+from functools import partial
 from io import StringIO
 
 import pytest
@@ -271,11 +271,11 @@ def test_over_ssh_there_are_fewer_pictures(
 
     monkeypatch.setattr(app_module, "_is_terminal", bool)
     monkeypatch.setattr(Dashboard, "run", run)
-    monkeypatch.setattr(os, "nice", nicer.append)
+    monkeypatch.setattr(app_module, "step_back", partial(nicer.append, 1))
     monkeypatch.setenv("SSH_CONNECTION", ssh)
     assert run_top(FakeSource(), palette=PLAIN) == 0
     assert seen[0].map_hz == hz
-    assert nicer == [10]
+    assert nicer == [1]
 
 
 async def test_more_pages_while_the_maps_are_out_of_sight() -> None:

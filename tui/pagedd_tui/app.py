@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import ClassVar, TextIO
 
@@ -30,12 +29,11 @@ from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
 from pagedd_tui.shell import Records, Shell
 from pagedd_tui.source import Source
-from pagedd_tui.yielding import Busy
+from pagedd_tui.yielding import Busy, step_back
 
 MAP_HZ = 10.0
 MAP_HZ_SSH = 4.0  # every frame costs bytes there
 LEAST_HZ = 0.1  # that a daemon gives
-_NICE = 10  # the engine is on the same machine, and comes first
 
 
 class Dashboard(Shell):
@@ -235,8 +233,7 @@ def run_top(
         )
     if map_hz is None:
         map_hz = MAP_HZ_SSH if os.environ.get("SSH_CONNECTION") else MAP_HZ
-    with suppress(OSError):
-        os.nice(_NICE)
+    step_back()
     if sys.__stderr__ is None:
         raise UsageError("standard error is closed, and top draws on it")
     if not _is_terminal(sys.__stderr__):  # where Textual draws

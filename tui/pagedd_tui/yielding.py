@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
@@ -10,6 +12,20 @@ import psutil
 LOOK_EVERY_S = 1.0
 BUSY_BELOW = 0.15  # of all cores idle
 CALM_ABOVE = 0.25
+_NICE = 19
+
+
+def step_back() -> None:
+    """Let the engine, which may be on this machine, have the cores first.
+
+    Its threads wait for each other, so that what takes one core away for a moment stops them all:
+    where the system can, this process waits for a core that is idle, or for its small share.
+    """
+    with suppress(OSError):
+        os.nice(_NICE)
+    if hasattr(os, "SCHED_BATCH"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class CpuTimes(NamedTuple):
