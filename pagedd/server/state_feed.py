@@ -121,7 +121,7 @@ class StateFeed:
         """Seconds to wait for a step: rates go down, and keyframes are due, without any."""
         if not self._rates or not self._mirror.known:
             return None
-        if any(rate.counters is None or rate.counters.step_ms for rate in self._rates.values()):
+        if any(_still_falls(rate.counters) for rate in self._rates.values()):
             return SETTLING_S
         soonest = min(rate.key_due for rate in self._rates.values())
         return max(soonest - self._timer(), SETTLING_S)
@@ -170,3 +170,8 @@ class StateFeed:
                     del self._rates[hz]
                 return True
         return False
+
+
+def _still_falls(told: Counters | None) -> bool:
+    """Whether what was told of the last seconds goes down by itself."""
+    return told is None or bool(told.step_ms) or told.tokens_per_second > 0

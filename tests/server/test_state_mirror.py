@@ -11,7 +11,7 @@ from pagedd.core.watch import Changes, SequenceRow
 from pagedd.protocol import SUBPROTOCOL_MSGPACK, Counters, State
 from pagedd.server.decode import Codec
 from pagedd.server.outbox import Outbox
-from pagedd.server.state_feed import KEYFRAME_EVERY_S, LAG_BYTES, StateFeed
+from pagedd.server.state_feed import KEYFRAME_EVERY_S, LAG_BYTES, SETTLING_S, StateFeed
 from pagedd.server.state_mirror import Dirt, StateMirror
 from pagedd_tui.model import Model
 
@@ -221,6 +221,20 @@ def test_nothing_new_is_not_told_but_falling_rates_are() -> None:
     (frame,) = frames_of(outbox)
     assert frame.counters.tokens_per_second == 0.0
     assert (frame.key, frame.pages.cells, frame.sequences) == (False, b"", [])
+
+
+def test_it_looks_again_soon_until_every_rate_has_fallen() -> None:
+    world = Feed()
+    world.feed.subscribe(world.outbox(), 10)
+    world.feed.step(whole(100))
+    falling = msgspec.structs.replace(COUNTERS, step_ms={}, tokens_per_second=0.4)
+    rested = msgspec.structs.replace(falling, tokens_per_second=0.0)
+    for counters, soon in ((COUNTERS, True), (falling, True), (rested, False)):
+        world.counters = counters
+        world.pass_time(0.1)
+        rest = world.feed._rest()
+        assert rest is not None
+        assert (rest <= SETTLING_S) == soon
 
 
 def test_it_runs_by_itself() -> None:
