@@ -8,12 +8,13 @@ import select
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0  # on a busy machine a command may take long to begin
 PAGEDD = [sys.executable, "-m", "pagedd.cli.main"]
 # Makes the terminal on standard input the controlling one, so that its Ctrl-C is a signal.
 _ON_TERMINAL = (
@@ -74,8 +75,9 @@ class Screen:
     def expect(self, text: str) -> None:
         """Read until ``text`` has been written after what was expected before."""
         wanted = text.encode()
+        deadline = time.monotonic() + PATIENCE_S  # a screen that goes on and on never falls silent
         while (at := self.output.find(wanted, self._seen)) < 0:
-            if not self._read():
+            if time.monotonic() > deadline or not self._read():
                 raise AssertionError(f"{text!r} did not come; there is {self.output!r}")
         self._seen = at + len(wanted)
 

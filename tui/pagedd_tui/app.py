@@ -246,16 +246,19 @@ def run_top(
         map_hz=map_hz,
         recorder=recorder,
         key_map=key_map,
-        busy=_yielding(source),
+        busy=_yielding(source, recorded=recorder is not None),
     )
     app.run()
     return app.return_code or 0
 
 
-def _yielding(source: Source) -> Callable[[float], bool]:
-    """Whether other programs want the cores; then a daemon is asked for fewer frames too."""
+def _yielding(source: Source, *, recorded: bool) -> Callable[[float], bool]:
+    """Whether other programs want the cores; then a daemon is asked for fewer frames too.
+
+    Not where they are recorded: whoever asks for a recording wants all of it.
+    """
     watch = Busy()
-    if not isinstance(source, LiveSource):
+    if recorded or not isinstance(source, LiveSource):
         return watch.look
     hz = source.hz
 
