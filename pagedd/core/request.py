@@ -28,6 +28,7 @@ class SamplingParams:
     logprobs: int | None = None
     logit_bias: dict[int, float] = field(default_factory=dict)
     n: int = 1
+    grammar: str | None = None  # in llguidance's form: no token that it forbids is drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 # Bounds of the engine's integers: the seed is a 64-bit key, everything else fits 32 bits.
 INT32_MAX = 2**31 - 1
@@ -12,6 +12,7 @@ INT32_MIN = -(2**31)
 INT64_MAX = 2**63 - 1
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024
+MAX_TOOLS = 128
 MAX_HISTORY = 4096  # events that a daemon remembers
 
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -44,11 +45,45 @@ class Params(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     skip_special_tokens: bool = True
 
 
+class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the assistant called: a name, and its arguments as an object."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One call in a message of the assistant."""
+
+    function: FunctionCall
+    id: str | UnsetType = UNSET
+    type: Literal["function"] = "function"
+
+
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a chat."""
+    """One turn of a chat. The template decides what it makes of the fields besides ``role``."""
 
     role: Annotated[str, Meta(min_length=1, max_length=64)]
-    content: str
+    content: str | None = None
+    name: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+
+
+class FunctionTool(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A function that the model may call; ``parameters`` is the JSON schema of its arguments."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | UnsetType = UNSET
+    parameters: dict[str, Any] | UnsetType = UNSET
+    strict: bool | UnsetType | None = UNSET
+
+
+class Tool(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the tools of a chat."""
+
+    function: FunctionTool
+    type: Literal["function"] = "function"
 
 
 class Generate(Struct, tag="generate", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -58,9 +93,11 @@ class Generate(Struct, tag="generate", frozen=True, forbid_unknown_fields=True, 
     prompt: str | None = None
     prompt_tokens: list[TokenId] | None = None
     messages: list[Message] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     params: Params = Params()
     priority: Priority = 0
     cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    user: Annotated[str, Meta(max_length=256)] | None = None  # whose share it is, with --fair-share
     stream: bool = True
 
 

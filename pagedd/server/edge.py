@@ -47,6 +47,11 @@ def check_frame(frame: Generate, limits: EdgeLimits) -> None:
         raise BadRequest(f"give exactly one of prompt, prompt_tokens and messages; got {named}")
     if not getattr(frame, given[0]):
         raise BadRequest(f"{given[0]}: must not be empty")
+    for at, message in enumerate(frame.messages or ()):
+        if message.content is None and not message.tool_calls:
+            raise BadRequest(f"messages[{at}].content: expected a text, got none")
+    if frame.tools is not None and frame.messages is None:
+        raise BadRequest("tools: only with messages")
     if frame.prompt_tokens is not None:
         _check_ids("prompt_tokens", frame.prompt_tokens, limits.vocab_size)
     _check_params(frame.params, limits)

@@ -14,10 +14,9 @@ from pagedd.errors import BadRequest, PageddError, QueueFull, RequestNotFound
 from pagedd.protocol import Explanation, PageTable
 from pagedd.server.directory import Directory, handle_in
 from pagedd.server.journal import Journal, Told
-from pagedd.server.outbox import Outbox
 from pagedd.server.records import preparing, record_of
 from pagedd.server.replies import error_frame
-from pagedd.server.requests import Client, OpenRequest, Preparing
+from pagedd.server.requests import Client, Frames, OpenRequest, Preparing
 
 MAX_QUESTIONS = 64  # of one connection that wait for the engine
 MAX_NAMED = 8  # handles that a refusal lists
@@ -29,7 +28,7 @@ class _Question:
 
     id: str
     handle: int
-    asker: Outbox
+    asker: Frames
 
 
 class Inquiries:
@@ -91,7 +90,7 @@ class Inquiries:
         text = UNSET if said is None else [said(each.index) for each in tables]
         question.asker.put(Explanation(question.id, event.state, records, eta, tables, text))
 
-    def forget(self, asker: Outbox) -> None:
+    def forget(self, asker: Frames) -> None:
         """The asker is gone."""
         self._questions = {
             ref: question
@@ -105,14 +104,14 @@ class Inquiries:
         for question in questions.values():
             question.asker.put(error_frame(error, ref=question.id))
 
-    def _ask_by_handle(self, id: str, handle: int, asker: Outbox) -> None:
+    def _ask_by_handle(self, id: str, handle: int, asker: Frames) -> None:
         request = self._directory.by_handle(handle)
         if request is None:
             self._tell_ended(id, handle, asker)
         else:
             self._ask_about(id, request, asker)
 
-    def _ask_elsewhere(self, id: str, asker: Outbox) -> None:
+    def _ask_elsewhere(self, id: str, asker: Frames) -> None:
         found = self._directory.by_id(id)
         if len(found) == 1:
             self._ask_about(id, found[0], asker)
@@ -129,7 +128,7 @@ class Inquiries:
             raise _not_found(id)
         self._tell_ended(id, ended, asker)
 
-    def _ask_about(self, id: str, request: OpenRequest | Preparing, asker: Outbox) -> None:
+    def _ask_about(self, id: str, request: OpenRequest | Preparing, asker: Frames) -> None:
         if isinstance(request, Preparing):
             record = preparing(request.handle, request.who, self._clock())
             asker.put(Explanation(id, "waiting", [record]))
@@ -140,7 +139,7 @@ class Inquiries:
         self._send(Explain(request.handle, ref))
         self._questions[ref] = _Question(id, request.handle, asker)
 
-    def _tell_ended(self, id: str, handle: int, asker: Outbox) -> None:
+    def _tell_ended(self, id: str, handle: int, asker: Frames) -> None:
         records = [record_of(entry) for entry in self._journal.of(handle)]
         if not records:
             raise _not_found(id)

@@ -49,6 +49,14 @@ class Piece:
     finish_reason: str | UnsetType = UNSET
     stop_reason: str | int | UnsetType = UNSET
 
+    def extend(self, later: Piece) -> None:
+        """Add what a later step adds to the same choice."""
+        self.text += later.text
+        self.tokens = self.tokens + later.tokens
+        if later.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + later.logprobs
+        self.finish_reason, self.stop_reason = later.finish_reason, later.stop_reason
+
     def size(self) -> int:
         """About the bytes that it adds to a frame."""
         size = len(self.text.encode()) + _TOKEN_BYTES * len(self.tokens)

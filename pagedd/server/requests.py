@@ -28,7 +28,7 @@ from pagedd.protocol import (
 )
 from pagedd.server.edge import stop_strings
 from pagedd.server.journal import Who
-from pagedd.server.outbox import Outbox, Piece
+from pagedd.server.outbox import Piece
 from pagedd.server.replies import error_frame
 from pagedd.text.stops import StopStrings
 from pagedd.text.stream import ChoiceText
@@ -38,11 +38,24 @@ TAIL = 400  # characters
 _NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
 
 
+class Frames(Protocol):
+    """Where a request's frames go; ``Outbox`` is one."""
+
+    def put(self, frame: Struct, handle: int | None = None) -> None:
+        """Queue a frame; it stays behind the pieces of ``handle`` that are queued already."""
+
+    def put_piece(self, id: str, handle: int, seq: Iterator[int], piece: Piece) -> None:
+        """Queue what a step adds to one choice."""
+
+
 class Client(Protocol):
     """Who asked. ``connection`` is a number of its own."""
 
-    outbox: Outbox
     connection: int
+
+    @property
+    def outbox(self) -> Frames:
+        """Gets the frames of its requests."""
 
     def ended(self, request: OpenRequest) -> None:
         """Called once, before the last frame is put."""

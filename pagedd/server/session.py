@@ -7,15 +7,12 @@ task of its own, so that a ``cancel`` never waits for it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable
-from functools import partial
 from typing import assert_never
 
 import anyio
-import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
-from pagedd.core.request import Request
 from pagedd.errors import DuplicateId, PageddError, RequestNotFound, SlowConsumer
 from pagedd.protocol import (
     Cancel,
@@ -30,8 +27,9 @@ from pagedd.protocol import (
 )
 from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
-from pagedd.server.edge import check_frame, check_prompt_length, core_params
+from pagedd.server.edge import check_frame
 from pagedd.server.hub import Hub, Model
+from pagedd.server.intake import submit, tokenise_aside
 from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
@@ -147,9 +145,7 @@ class Session:
         frame = preparing.frame
         try:
             with preparing.scope:
-                tokens = await anyio.to_thread.run_sync(
-                    partial(_tokenise, frame, model), limiter=self._hub.tokenizer_limiter
-                )
+                tokens = await tokenise_aside(self._hub, frame, model)
             if self._requests.get(frame.id) is not preparing:
                 return  # cancelled: answered already, the id may be another's by now
             del self._requests[frame.id]
@@ -163,19 +159,7 @@ class Session:
             self._hub.end_preparing(preparing)
 
     def _submit(self, handle: int, frame: Generate, model: Model, tokens: list[int]) -> None:
-        check_prompt_length(len(tokens), model.limits)
-        params = core_params(frame.params, len(tokens), model.limits)
-        request = OpenRequest(handle, frame, model.text, len(tokens), self)
-        core = Request(
-            handle,
-            tuple(tokens),
-            params,
-            frame.priority,
-            salt=(frame.cache_salt or "").encode(),
-            # whom --fair-share counts the tokens for; neither can be taken for the other
-            client=f"salt {frame.cache_salt}" if frame.cache_salt else f"#{self.connection}",
-        )
-        self._hub.submit(request, core)
+        request = submit(self._hub, self, handle, frame, model, tokens)
         self._requests[frame.id] = request
 
     def _cancel(self, id: str) -> None:
@@ -241,14 +225,3 @@ class Session:
 
     def _open(self) -> list[OpenRequest]:
         return [found for found in self._requests.values() if isinstance(found, OpenRequest)]
-
-
-def _tokenise(frame: Generate, model: Model) -> list[int]:
-    """In a worker thread. Raises PromptTooLong, or BadRequest when the template refuses."""
-    longest = model.limits.max_prompt_tokens
-    if frame.prompt is not None:
-        return model.text.encode_bounded(frame.prompt, longest)
-    messages = [
-        {"role": message.role, "content": message.content} for message in frame.messages or ()
-    ]
-    return model.text.encode_chat(messages, longest)

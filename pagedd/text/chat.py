@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -42,11 +42,12 @@ class ChatTemplate:
     ) -> None:
         self._named = dict(named)
         self._template: jinja2.Template | None = None
+        self.takes_tools = False  # the template writes the tools of a chat itself
         self._refusal = "this model has no chat template: send its text as prompt"
         if source is None:
             return
         try:
-            self._template = _compile(source, now)
+            self._template, self.takes_tools = _compile(source, now)
         except (jinja2.TemplateError, RecursionError) as error:
             self._refusal = f"the model's chat template is invalid: {_shortened(error)}"
 
@@ -56,7 +57,10 @@ class ChatTemplate:
         return self._template is not None
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
         """The prompt's text. The template alone decides which roles it takes, in which order.
 
@@ -71,7 +75,7 @@ class ChatTemplate:
             for part in self._template.generate(
                 **self._named,
                 messages=messages,
-                tools=None,
+                tools=tools,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
                 **{_BUDGET: _Budget()},
@@ -117,7 +121,8 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _compile(source: str, now: Callable[[], datetime]) -> jinja2.Template:
+def _compile(source: str, now: Callable[[], datetime]) -> tuple[jinja2.Template, bool]:
+    """The template, and whether it asks for ``tools``."""
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
@@ -126,10 +131,11 @@ def _compile(source: str, now: Callable[[], datetime]) -> jinja2.Template:
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: now().strftime(form)
     tree = environment.parse(source)
+    takes_tools = "tools" in meta.find_undeclared_variables(tree)
     # Loops over ranges and lists call nothing, so each loop's iterable is wrapped.
     for loop in tree.find_all(nodes.For):
         loop.iter = nodes.Filter(loop.iter, _BUDGET, [], [], None, None, lineno=loop.lineno)
-    return environment.from_string(tree)
+    return environment.from_string(tree), takes_tools
 
 
 @jinja2.pass_context

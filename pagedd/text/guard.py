@@ -33,13 +33,15 @@ class Guard:
         self._starts = re.compile("|".join(branches) or "(?!)")
         self._reach = max(map(len, special), default=0)
 
-    def mark(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def mark(
+        self, messages: Sequence[Mapping[str, Any]], field: str = "messages"
+    ) -> list[dict[str, Any]]:
         """Copies of the messages with every string marked.
 
         Errors: ``BadRequest`` for a string that is no valid text.
         """
         return [
-            {key: self._mark(value, f"messages[{at}].{key}") for key, value in message.items()}
+            {key: self._mark(value, f"{field}[{at}].{key}") for key, value in message.items()}
             for at, message in enumerate(messages)
         ]
 

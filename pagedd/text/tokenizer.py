@@ -24,6 +24,7 @@ from pagedd.text.detokenizer import ByteDetokenizer, Detokenizer, PieceDetokeniz
 from pagedd.text.guard import Guard, check_text
 from pagedd.text.info import INFO_FILE, TOKENIZER_FILE, TextInfo
 from pagedd.text.spelling import byte_alphabet, bytes_of
+from pagedd.text.tools import as_plain_chat
 
 _ANCHOR = "\n"
 
@@ -85,14 +86,26 @@ class TextModel:
         front = [self.bos_id] if add_bos and self.bos_id is not None else []
         return self._bounded([text], front, max_tokens, field)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], max_tokens: int) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[int]:
         """Token ids of a chat, ready for the assistant's answer.
 
+        ``tools`` are written by the template, or as :mod:`pagedd.text.tools` does.
         Errors: ``PromptTooLong``, ``BadRequest`` (no template, refused by it, no valid text).
         """
         if len(messages) > max_tokens:  # each is at least a token; templates may be quadratic
             raise _too_long("messages", len(messages), max_tokens)
-        parts = self._guard.split(self.chat.render(self._guard.mark(messages)))
+        if not self.chat.takes_tools:
+            messages, tools = as_plain_chat(messages, tools), None
+        marked = self._guard.mark(messages)
+        marked_tools = None if tools is None else self._guard.mark(tools, "tools")
+        parts = self._guard.split(self.chat.render(marked, add_generation_prompt, marked_tools))
         ids = self._bounded(parts, [], max_tokens, "messages")
         bos = self.bos_id
         if self.info.chat_bos and bos is not None and ids[:1] != [bos]:

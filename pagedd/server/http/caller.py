@@ -1,0 +1,87 @@
+"""One HTTP request as a client of the hub: one ``generate`` frame for each of its prompts."""
+
+from __future__ import annotations
+
+from pagedd.errors import EngineFailed, SlowConsumer
+from pagedd.protocol import Generate
+from pagedd.server.edge import check_frame
+from pagedd.server.http.mailbox import Mailbox
+from pagedd.server.hub import Hub, Model
+from pagedd.server.intake import submit, tokenise_aside
+from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
+
+
+class Caller:
+    """Owns what it has asked for. Implements ``requests.Client``."""
+
+    def __init__(self, hub: Hub, limit: int) -> None:
+        self.connection = hub.next_connection()
+        self.outbox = Mailbox(limit, self._slow)
+        self._hub = hub
+        self._open: dict[int, OpenRequest | Preparing] = {}
+
+    async def ask(self, model: Model, frames: list[Generate]) -> list[int]:
+        """Tokenise all, then submit all: their handles, in the order of the frames.
+
+        Raises PageddError when one of them is refused; the others have been given up then.
+        """
+        for frame in frames:
+            check_frame(frame, model.limits)
+        preparing = [Preparing(self._hub.next_handle(), frame, self) for frame in frames]
+        try:
+            prompts = [await self._tokens(each, model) for each in preparing]
+            if self._hub.model is not model:
+                raise EngineFailed("the engine was restarted while the prompt was prepared")
+            for each, tokens in zip(preparing, prompts, strict=True):
+                if tokens is None:
+                    continue  # somebody else has cancelled it, and the mailbox says so
+                # with the priority that it may have got meanwhile
+                frame = each.frame
+                request = submit(self._hub, self, each.handle, frame, model, tokens)
+                self._open[each.handle] = request
+        except BaseException:
+            self.abandon()
+            raise
+        return [each.handle for each in preparing]
+
+    def ended(self, request: OpenRequest) -> None:
+        """Its last frame comes next."""
+        self._open.pop(request.handle, None)
+
+    def withdraw(self, preparing: Preparing) -> None:
+        """Cancel what the engine does not know yet."""
+        preparing.scope.cancel()
+        self.outbox.put(cancelled_before_start(preparing.frame), preparing.handle)
+
+    def abandon(self) -> None:
+        """Nobody will read the rest."""
+        for request in self._open.values():
+            if isinstance(request, OpenRequest):
+                self._hub.abandon(request)
+            else:
+                request.scope.cancel()
+        self._open.clear()
+
+    async def _tokens(self, preparing: Preparing, model: Model) -> list[int] | None:
+        """None: it was cancelled meanwhile."""
+        frame = preparing.frame
+        if frame.prompt_tokens is not None:
+            return frame.prompt_tokens
+        self._hub.begin_preparing(preparing)
+        self._open[preparing.handle] = preparing
+        try:
+            with preparing.scope:
+                return await tokenise_aside(self._hub, frame, model)
+        finally:
+            self._open.pop(preparing.handle, None)
+            self._hub.end_preparing(preparing)
+        return None
+
+    def _slow(self) -> None:
+        """The mailbox is full: the client does not read."""
+        requests = [each for each in self._open.values() if isinstance(each, OpenRequest)]
+        for request in requests:
+            self.outbox.drop(request.handle)
+            self._hub.abandon(request)
+        for request in requests:
+            request.fail(SlowConsumer("the client does not read; the request is cancelled"))

@@ -1,0 +1,171 @@
+"""``POST /v1/completions``: texts or token ids go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from pagedd.errors import BadRequest
+from pagedd.protocol import Choice, Done, Generate
+from pagedd.server.edge import check_frame, check_prompt_length
+from pagedd.server.http.answers import TextChoice, TextCompletion, Usage
+from pagedd.server.http.bodies import CompletionBody
+from pagedd.server.http.gateway import Gateway, request_id
+from pagedd.server.http.job import EventStream, Job, unless_gone
+from pagedd.server.http.logprobs import text_logprobs
+from pagedd.server.http.reading import read
+from pagedd.server.http.refuse import json_response
+from pagedd.server.hub import Model
+from pagedd.server.intake import tokenise_aside
+from pagedd.server.outbox import Piece
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's, and vLLM's
+
+
+async def complete(gateway: Gateway, request: Request) -> Response | ASGIApp:
+    """Raises PageddError, ClientDisconnect, ClientGone."""
+    body = await read(request, CompletionBody, gateway.body_limit)
+    id = request_id(request, "cmpl")
+    model = gateway.admit(body.model)
+    frames = _frames(body, id)
+    echoed = [_echo(body, frame, model) for frame in frames]
+    if body.max_tokens == 0:
+        return json_response(await _unchanged(gateway, model, frames, echoed, id))
+    job = Job(gateway.caller(), model, frames, id)
+    answer = _Texts(job, body, echoed)
+    try:
+        if body.stream:
+            await unless_gone(request.receive, job.begin)
+            return EventStream(job, answer)
+
+        async def work() -> list[Done]:
+            await job.begin()
+            return await job.results()
+
+        return json_response(answer.whole(await unless_gone(request.receive, work)))
+    except BaseException:
+        job.abandon()
+        raise
+
+
+def _frames(body: CompletionBody, id: str) -> list[Generate]:
+    if body.best_of not in (None, body.n or 1):
+        raise BadRequest("best_of: only as many as n: all choices are returned")
+    if body.echo and body.logprobs is not None:
+        raise BadRequest("echo: not with logprobs: the prompt's are not computed")
+    if body.max_tokens == 0 and (not body.echo or body.stream):
+        raise BadRequest("max_tokens: must be at least 1, or 0 with echo and without stream")
+    longest = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    params = body.params(longest or 1, body.logprobs)
+    return [
+        Generate(
+            id=id,
+            prompt=prompt if isinstance(prompt, str) else None,
+            prompt_tokens=None if isinstance(prompt, str) else prompt,
+            params=params,
+            priority=body.priority or 0,
+            cache_salt=body.cache_salt,
+            user=body.user,
+            stream=bool(body.stream),
+        )
+        for prompt in body.prompts()
+    ]
+
+
+def _echo(body: CompletionBody, frame: Generate, model: Model) -> str:
+    """What comes before the answer."""
+    check_frame(frame, model.limits)
+    if not body.echo:
+        return ""
+    if frame.prompt_tokens is not None:
+        return model.text.decode(frame.prompt_tokens, skip_special=False)
+    return frame.prompt or ""
+
+
+async def _unchanged(
+    gateway: Gateway, model: Model, frames: list[Generate], echoed: list[str], id: str
+) -> TextCompletion:
+    """The prompts alone, with nothing generated."""
+    job = Job(gateway.caller(), model, frames, id)
+    count = 0
+    for frame in frames:
+        tokens = frame.prompt_tokens or await tokenise_aside(gateway.hub, frame, model)
+        check_prompt_length(len(tokens), model.limits)
+        count += len(tokens)
+    n = frames[0].params.n
+    choices = [
+        TextChoice(at * n + choice, text, finish_reason="length")
+        for at, text in enumerate(echoed)
+        for choice in range(n)
+    ]
+    usage = Usage.of(count, 0, 0)
+    return TextCompletion(id, job.created, model.ready.model, choices, usage=usage)
+
+
+class _Texts:
+    """Implements ``job.Writer``. Choices are numbered prompt by prompt."""
+
+    def __init__(self, job: Job, body: CompletionBody, echoed: list[str]) -> None:
+        self._job = job
+        self._n = body.n or 1
+        self._echoed = echoed
+        options = body.stream_options
+        self._usage_at_end = options is not None and bool(options.include_usage)
+        self._usage_always = options is not None and bool(options.continuous_usage_stats)
+        self._with_logprobs = body.logprobs is not None
+        self._begun: set[int] = set()
+        self._offsets: dict[int, int] = {}
+
+    def piece(self, prompt: int, piece: Piece) -> Iterable[Struct]:
+        """New text of a choice; the first one has the echo before it."""
+        index = prompt * self._n + piece.index
+        text = piece.text
+        if index not in self._begun:
+            self._begun.add(index)
+            text = self._echoed[prompt] + text
+        logprobs = None
+        if self._with_logprobs:
+            offset = self._offsets.get(index, 0)
+            logprobs = text_logprobs(piece.logprobs or [], offset)
+            self._offsets[index] = offset + sum(map(len, logprobs.tokens))
+        finish = piece.finish_reason or None
+        if text or finish or self._with_logprobs:
+            stop = None if piece.stop_reason is UNSET else piece.stop_reason
+            yield self._chunk([TextChoice(index, text, logprobs, finish, stop)])
+
+    def end(self, usage: Usage) -> Iterable[Struct]:
+        """Usage, if it was asked for."""
+        if self._usage_at_end:
+            job = self._job
+            yield TextCompletion(job.id, job.created, job.model.ready.model, [], usage=usage)
+
+    def whole(self, results: list[Done]) -> TextCompletion:
+        """All choices at once."""
+        job = self._job
+        choices = [
+            self._choice(prompt, choice)
+            for prompt, done in enumerate(results)
+            for choice in sorted(done.choices, key=lambda each: each.index)
+        ]
+        return TextCompletion(job.id, job.created, job.model.ready.model, choices, usage=job.usage)
+
+    def _choice(self, prompt: int, choice: Choice) -> TextChoice:
+        logprobs = None
+        if self._with_logprobs:
+            logprobs = text_logprobs(choice.logprobs or [], 0)
+        return TextChoice(
+            prompt * self._n + choice.index,
+            self._echoed[prompt] + (choice.text or ""),
+            logprobs,
+            choice.finish_reason,
+            None if choice.stop_reason is UNSET else choice.stop_reason,
+        )
+
+    def _chunk(self, choices: list[TextChoice]) -> TextCompletion:
+        job = self._job
+        usage = job.usage if self._usage_always else UNSET
+        return TextCompletion(job.id, job.created, job.model.ready.model, choices, usage=usage)

@@ -1,0 +1,110 @@
+"""The body of a request: read within its limits, then one struct."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from pagedd.errors import BadRequest, PageddError
+from pagedd.server.refusal import named, read_leniently, shortened, without_form
+
+BODY_TIMEOUT_S = 30.0
+T = TypeVar("T")
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+class BodyTooLarge(PageddError):
+    """More bytes than ``--http-body-limit``."""
+
+    code = "body_too_large"
+    http_status = 413
+
+
+class UnsupportedMediaType(PageddError):
+    """Not ``application/json``."""
+
+    code = "unsupported_media_type"
+    http_status = 415
+
+
+class BodyTimeout(PageddError):
+    """The body did not come in time."""
+
+    code = "timeout"
+    http_status = 408
+
+
+async def read(request: Request, kind: type[T], limit: int) -> T:
+    """The body as a ``kind``. Raises PageddError, ClientDisconnect."""
+    _check_type(request)
+    return decode(await _body(request, limit), kind)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """JSON in UTF-8 as a ``kind``. Raises BadRequest that names the field and its limit."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        return _decoder(kind).decode(text)
+    except msgspec.ValidationError as error:
+        message = named(str(error), _anything(text))
+        raise BadRequest(shortened(message.replace("frame: ", "body: ", 1))) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        wrong = without_form(read_leniently(text))
+        raise BadRequest(shortened(wrong or f"the body is not valid JSON: {error}")) from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    if kind not in _decoders:
+        _decoders[kind] = msgspec.json.Decoder(kind)
+    return _decoders[kind]
+
+
+def _anything(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def _check_type(request: Request) -> None:
+    given = request.headers.get("content-type")
+    if given is not None and given.partition(";")[0].strip().lower() != "application/json":
+        raise UnsupportedMediaType("the body must be application/json")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("the body must not be compressed")
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limit:
+        raise BodyTooLarge(f"the body has {announced} bytes, the limit is {limit}")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with anyio.fail_after(BODY_TIMEOUT_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise BodyTooLarge(f"the body has more than {limit} bytes, which is the limit")
+                parts.append(part)
+    except TimeoutError:
+        raise BodyTimeout(f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
+    return b"".join(parts)
+
+
+__all__ = [
+    "BodyTimeout",
+    "BodyTooLarge",
+    "ClientDisconnect",
+    "UnsupportedMediaType",
+    "decode",
+    "read",
+]

@@ -1,0 +1,70 @@
+"""From a ``generate`` frame to the engine, whatever edge it came by: tokens, checks, submission."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from pagedd.core.request import Request
+from pagedd.protocol import Generate, Message, Tool
+from pagedd.server.edge import check_prompt_length, core_params
+from pagedd.server.hub import Hub, Model
+from pagedd.server.requests import Client, OpenRequest
+
+
+def tokenise(frame: Generate, model: Model) -> list[int]:
+    """In a worker thread. Raises PromptTooLong, or BadRequest when the template refuses."""
+    longest = model.limits.max_prompt_tokens
+    if frame.prompt is not None:
+        return model.text.encode_bounded(frame.prompt, longest)
+    return model.text.encode_chat(
+        for_template(frame.messages or ()), longest, tools=for_template(frame.tools or ()) or None
+    )
+
+
+async def tokenise_aside(hub: Hub, frame: Generate, model: Model) -> list[int]:
+    """As ``tokenise``, in one of the few threads for that."""
+    return await anyio.to_thread.run_sync(
+        partial(tokenise, frame, model), limiter=hub.tokenizer_limiter
+    )
+
+
+def submit(
+    hub: Hub, client: Client, handle: int, frame: Generate, model: Model, tokens: list[int]
+) -> OpenRequest:
+    """Hand a request to the engine. ``frame`` has passed ``check_frame``.
+
+    Raises PromptTooLong, BadRequest, EngineFailed or ShuttingDown.
+    """
+    check_prompt_length(len(tokens), model.limits)
+    params = core_params(frame.params, len(tokens), model.limits)
+    request = OpenRequest(handle, frame, model.text, len(tokens), client)
+    core = Request(
+        handle,
+        tuple(tokens),
+        params,
+        frame.priority,
+        salt=(frame.cache_salt or "").encode(),
+        client=_account(frame, client),
+    )
+    hub.submit(request, core)
+    return request
+
+
+def _account(frame: Generate, client: Client) -> str:
+    """Whom --fair-share counts the tokens for; none can be taken for another kind."""
+    if frame.user:
+        return f"user {frame.user}"
+    return f"salt {frame.cache_salt}" if frame.cache_salt else f"#{client.connection}"
+
+
+def for_template(structs: Sequence[Message | Tool]) -> list[dict[str, Any]]:
+    """As templates know them: what was not given is not there, and a missing text is empty."""
+    return [
+        {key: "" if value is None else value for key, value in msgspec.to_builtins(each).items()}
+        for each in structs
+    ]

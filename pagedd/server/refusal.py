@@ -1,0 +1,111 @@
+"""What is wrong with JSON that a client sent, in one sentence that names field and limit."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pagedd.protocol import INT32_MAX
+
+_MAX_SHOWN = 60  # characters of a refused value that an error message repeats
+_MAX_MESSAGE = 300  # characters of a message that may repeat what the client wrote
+_MAX_RESCUED = 1 << 20  # characters of malformed text that are read again to find out more
+_PATH = re.compile(r" - at (`key` in )?`\$(?P<path>[^`]*)`$")
+_PART = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+def shortened(message: str) -> str:
+    """A message that may repeat what the client wrote."""
+    return message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "…"
+
+
+def named(message: str, frame: Any) -> str:
+    """ "Expected … - at `$.params.n`" → "params.n: expected …, got 0"."""
+    found = _PATH.search(message)
+    if found is None:
+        return message[0].lower() + message[1:]
+    path: str = found["path"]
+    said = message[: found.start()]
+    key = found[1] is not None
+    text = f"{path.lstrip('.') or 'frame'}: {'key ' if key else ''}{said[0].lower()}{said[1:]}"
+    if ", got" in said or said.startswith(("Object", "Invalid")):
+        return text + _bad_keys(frame, path) if key else text
+    return text + (_bad_keys(frame, path) if key else _value(frame, path))
+
+
+def read_leniently(data: str | bytes) -> dict[str, Any]:
+    """A frame of moderate size as Python's reader takes it; empty if that cannot read it either."""
+    if isinstance(data, bytes) or len(data) > _MAX_RESCUED:
+        return {}
+    try:
+        frame = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return frame if isinstance(frame, dict) else {}
+
+
+def without_form(frame: Any) -> str | None:
+    """The first value that JSON cannot write, as a sentence."""
+    try:
+        return next(_formless(frame, ""), None)
+    except RecursionError:
+        return "the frame is nested too deeply"
+
+
+def _formless(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{path}: expected a finite number, got {value}"
+    elif isinstance(value, str) and not _encodable(value):
+        yield f"{path}: half of a surrogate pair is no character"
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _formless(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not _encodable(key):
+                yield f"{path or 'frame'}: key: half of a surrogate pair is no character"
+            yield from _formless(item, f"{path}.{key[:_MAX_SHOWN]}" if path else key)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _at(frame: Any, path: str) -> Any:
+    for name, index in _PART.findall(path):
+        frame = frame[name] if name else frame[int(index)]
+    return frame
+
+
+def _value(frame: Any, path: str) -> str:
+    try:
+        value = _at(frame, path)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return ""
+    if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
+        return f", got an integer of {value.bit_length()} bits"
+    if isinstance(value, (int, float)):
+        return f", got {value}"
+    if isinstance(value, (str, list)):
+        return f", got length {len(value)}"
+    return ""
+
+
+def _bad_keys(frame: Any, path: str) -> str:
+    """The first key that is no token id."""
+    try:
+        keys = list(_at(frame, path))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return ""
+    for key in keys:
+        shown = str(key)[:_MAX_SHOWN]
+        if not (shown.isascii() and shown.isdecimal()) or int(shown) > INT32_MAX:
+            return f", got {shown!r}"
+    return ""
