@@ -11,7 +11,8 @@ from pagedd.config.load import (
     load_config,
     user_config,
 )
-from pagedd.config.options import BY_NAME, CLIENT_OPTIONS, OPTIONS, START_OPTIONS, Option
+from pagedd.config.option import Option
+from pagedd.config.options import BY_NAME, CLIENT_OPTIONS, OPTIONS, START_OPTIONS
 
 __all__ = [
     "BY_NAME",

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pagedd.config.options import BY_NAME, CONFIG_VARIABLE, OPTIONS, Option
+from pagedd.config.option import Option
+from pagedd.config.options import BY_NAME, CONFIG_VARIABLE, OPTIONS
 from pagedd.errors import UsageError
 from pagedd.paths import runtime_dir
 
