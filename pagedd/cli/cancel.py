@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from pagedd.cli.terminal import say
     from pagedd.protocol import Cancel
 
-    with open_connection(config.url, config["api-key"]) as connection:
+    with open_connection(config.url, config.key) as connection:
         name = number_of(connection, args.id)
         tell(connection, Cancel(name))
     say(f"{name} is cancelled")

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     with (
         Interrupts() as interrupts,
-        open_ready(config.url, config["api-key"], interrupts) as connection,
+        open_ready(config.url, config.key, interrupts) as connection,
     ):
         hello = connection.hello
     conversation = Conversation(config, params, args.system, args.priority)
@@ -123,7 +123,7 @@ class Conversation:
         pause = RETRY_FIRST_S
         for attempt in range(RETRIES + 1):
             try:
-                return open_ready(self._config.url, self._config["api-key"], interrupts)
+                return open_ready(self._config.url, self._config.key, interrupts)
             except Unreachable as error:
                 if attempt == RETRIES or interrupts.count:
                     raise

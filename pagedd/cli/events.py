@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--lines: must be from 0 to {MAX_HISTORY}, not {args.lines}")
     show = _printer(json=args.json)
     narrowed = args.request is not None or args.kind is not None
-    with open_connection(config.url, config["api-key"]) as connection:
+    with open_connection(config.url, config.key) as connection:
         past = past_events(connection, MAX_HISTORY if narrowed and args.lines else args.lines)
         for event in deque(filter(wanted, past), maxlen=args.lines):
             show(event)

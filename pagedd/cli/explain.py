@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from pagedd.cli.connection import open_connection
     from pagedd.cli.requests import explanation_of
 
-    with open_connection(config.url, config["api-key"]) as connection:
+    with open_connection(config.url, config.key) as connection:
         if args.id is None:
             _print_all(_open(connection), json=args.json)
         else:

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     with (
         Interrupts() as interrupts,
-        open_ready(config.url, config["api-key"], interrupts) as connection,
+        open_ready(config.url, config.key, interrupts) as connection,
     ):
         if chat is None and not args.raw:
             chat = _as_chat(connection.hello.features, args.system, text)

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from pagedd.cli.terminal import say
     from pagedd.protocol import Reprioritize
 
-    with open_connection(config.url, config["api-key"]) as connection:
+    with open_connection(config.url, config.key) as connection:
         name = number_of(connection, args.id)
         tell(connection, Reprioritize(name, args.priority))
         explanation = explanation_of(connection, name)

@@ -79,23 +79,34 @@ def ensure_model(config: Config) -> None:
 def settings_from(config: Config, *, ready_fd: int | None = None) -> DaemonSettings:
     """The structs of daemon and engine."""
     from pagedd.engine.messages import EngineConfig
-    from pagedd.server.settings import DaemonSettings
+    from pagedd.server.settings import DaemonSettings, TlsFiles
 
     listen = config["listen"]
-    key = config["api-key"]
-    log_file = config["log-file"]
+    log_file, cert = config["log-file"], config["tls-cert"]
     return DaemonSettings(
         socket=str(config.socket),
         engine=EngineConfig(**config.values("engine")),
         listen=None if listen is None else str(listen),
-        api_keys=() if key is None else (key,),
+        api_keys=config["api-key"],
+        tls=None if cert is None else TlsFiles(*map(_absolute, (cert, config["tls-key"]))),
         allow_origin=config["allow-origin"],
+        http=None if config["http"] is None else str(config["http"]),
+        allow_host=config["allow-host"],
+        max_connections=config["max-connections"],
+        http_body_limit=config["http-body-limit"],
         outbox_bytes=config["outbox-bytes"],
         drain_timeout=config["drain-timeout"],
+        request_timeout=config["request-timeout"],
         log_level=config["log-level"],
-        log_file=None if log_file is None else os.path.abspath(log_file),
+        log_file=_absolute(log_file),
+        log_max_size=config["log-max-size"],
+        log_keep=config["log-keep"],
         ready_fd=ready_fd,
     )
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else os.path.abspath(path)
 
 
 def _detach(args: argparse.Namespace, config: Config) -> int:
@@ -115,7 +126,7 @@ def _detach(args: argparse.Namespace, config: Config) -> int:
         launch(flags, log_file, own_session=True)
     finally:
         notice.clear()
-    with open_connection(f"unix:{config.socket}", config["api-key"]) as connection:
+    with open_connection(f"unix:{config.socket}", config.key) as connection:
         status = ask_status(connection)
     print(f"pagedd is ready (pid {status.pid}): {status.model}")
     for endpoint in status.endpoints:

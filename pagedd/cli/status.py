@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from pagedd.cli.terminal import say
 
     try:
-        with open_connection(config.url, config["api-key"]) as connection:
+        with open_connection(config.url, config.key) as connection:
             return _watch(connection, args) if args.watch else _once(connection, args)
     except Unreachable as error:
         say(error.message)

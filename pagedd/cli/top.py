@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     _reach(args, config)
     if args.web:
         port = DEFAULT_WEB_PORT if args.web_port is None else args.web_port
-        return top_session.serve(args, port, config["api-key"])
+        return top_session.serve(args, port, config.key)
     return top_session.show(args, config)
 
 
@@ -136,6 +136,6 @@ def _reach(args: argparse.Namespace, config: Config) -> None:
     from pagedd.cli.connection import open_connection
 
     try:
-        open_connection(config.url, config["api-key"]).close()
+        open_connection(config.url, config.key).close()
     except Unreachable as error:
         raise Unreachable(f"{error.message}; pagedd top --demo shows a simulated one") from error

@@ -54,7 +54,7 @@ def show(args: argparse.Namespace, config: Config) -> int:
     else:
         from pagedd_tui.live import LiveSource
 
-        source = LiveSource(config.url, config["api-key"], hz)
+        source = LiveSource(config.url, config.key, hz)
     palette, key_map = _palette(args), _key_map(args)
     if in_browser():
         from pagedd_tui.web import run_session

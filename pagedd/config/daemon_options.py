@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pagedd.config.kinds import Address, address, choice, number, origins, path, secret, size, text
+from pagedd.config.kinds import (
+    Address,
+    address,
+    choice,
+    number,
+    origins,
+    path,
+    secrets,
+    size,
+    text,
+    whole,
+)
 from pagedd.config.option import Option, group_of
 
 MIB = 1 << 20
@@ -23,7 +34,21 @@ CONNECTIONS: tuple[Option, ...] = group_of(
         "the TCP address; port 0 takes a free one",
         "daemon",
     ),
-    ("api-key", secret(), None, "key that TCP clients must give", "daemon"),
+    (
+        "api-key",
+        secrets(),
+        (),
+        "keys, of which TCP clients must give one; @FILE: one a line; repeatable",
+        "daemon",
+    ),
+    (
+        "tls-cert",
+        path(),
+        None,
+        "certificate, and those that vouch for it, in PEM: TCP is encrypted (wss, https)",
+        "daemon",
+    ),
+    ("tls-key", path(), None, "private key of --tls-cert; default: in the same file", "daemon"),
     (
         "allow-origin",
         origins(),
@@ -45,6 +70,13 @@ CONNECTIONS: tuple[Option, ...] = group_of(
         "how long running requests may go on when the daemon stops",
         "daemon",
     ),
+    (
+        "request-timeout",
+        number(0, 86400, above=True, off=True, metavar="SECONDS"),
+        None,
+        "how long a request without timeout_s may take, from its arrival (default: off)",
+        "daemon",
+    ),
 )
 
 LOG: tuple[Option, ...] = group_of(
@@ -63,6 +95,14 @@ LOG: tuple[Option, ...] = group_of(
         "log here; default: standard error, or pagedd.log in the state folder with --detach",
         "daemon",
     ),
+    (
+        "log-max-size",
+        size(0),
+        5 * MIB,
+        "size at which the log file is put aside and another begun; 0: never",
+        "daemon",
+    ),
+    ("log-keep", whole(0, 1000), 3, "log files put aside that are kept", "daemon"),
 )
 
 CLIENT: tuple[Option, ...] = group_of(
@@ -71,7 +111,7 @@ CLIENT: tuple[Option, ...] = group_of(
         "url",
         text("URL", "unix:PATH or ws://HOST:PORT"),
         None,
-        "the daemon's address, unix:PATH or ws://HOST:PORT; default: the socket",
+        "the daemon's address, unix:PATH, ws://HOST:PORT or wss://HOST:PORT; default: the socket",
         "client",
     ),
 )

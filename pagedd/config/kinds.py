@@ -43,6 +43,10 @@ class Address(NamedTuple):
             return False
 
 
+class Unusable(ValueError):
+    """A value that is well written and of no use; its text says why, and repeats no secret."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way of writing a value.
@@ -78,7 +82,12 @@ def text(metavar: str, expects: str = "a text that is not empty") -> Kind:
 
 def path() -> Kind:
     """A path; a leading ``~`` is the home folder."""
-    return Kind("PATH", "a path", lambda value: os.path.expanduser(_not_empty(value)))
+    return Kind(
+        "PATH",
+        "a path",
+        lambda value: os.path.expanduser(_not_empty(value)),
+        show=lambda value: "none" if value is None else str(value),
+    )
 
 
 def choice(*names: str) -> Kind:
@@ -215,25 +224,63 @@ def origins() -> Kind:
     )
 
 
-def secret() -> Kind:
-    """A key, or ``@FILE`` whose first line is the key. Never shown."""
+def secrets() -> Kind:
+    """Keys: given several times, separated by commas, or as a toml list. Never shown.
 
-    def read(value: str) -> str:
-        if value.startswith("@"):
-            try:
-                with open(os.path.expanduser(value[1:]), encoding="utf-8") as file:
-                    value = file.readline().strip()
-            except OSError as error:
-                raise ValueError(f"{value[1:]} cannot be read: {error.strerror}") from error
-        if not value or not value.isascii() or not value.isprintable() or " " in value:
+    ``@FILE`` stands for the keys of a file, one a line; empty lines and those that begin with # do
+    not count.
+    """
+
+    def read(value: str) -> tuple[str, ...]:
+        found: list[str] = []
+        for item in filter(None, (item.strip() for item in value.split(","))):
+            found += _keys_of(item[1:]) if item.startswith("@") else [item]
+        if not found or not all(map(_is_key, found)):
             raise ValueError
-        return value
+        return tuple(dict.fromkeys(found))
 
     return Kind(
         "KEY|@FILE",
-        "a key of printable ASCII without spaces, or @FILE that holds one",
+        "keys of printable ASCII without spaces, separated by commas, or @FILE that holds them",
         read,
-        show=lambda value: "none" if value is None else "(set, not shown)",
+        (str, list),
+        show=lambda value: "(set, not shown)" if value else "none",
+    )
+
+
+def _keys_of(name: str) -> list[str]:
+    try:
+        with open(os.path.expanduser(name), encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise Unusable(f"{name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{name} cannot be read: it is no text") from error
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise Unusable(f"{name} holds no key")
+    return keys
+
+
+def _is_key(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def hosts() -> Kind:
+    """Host names: given several times, separated by commas, or as a toml list."""
+
+    def read(value: str) -> tuple[str, ...]:
+        found = tuple(item.strip().lower() for item in value.split(",") if item.strip())
+        if any(set(item) & set(":/@ ") for item in found):
+            raise ValueError
+        return found
+
+    return Kind(
+        "NAME",
+        "host names without a port, separated by commas",
+        read,
+        (str, list),
+        show=lambda value: ",".join(value) or "none",
     )
 
 

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pagedd.config.kinds import Unusable
 from pagedd.config.option import Option
 from pagedd.config.options import BY_NAME, CONFIG_VARIABLE, OPTIONS
 from pagedd.errors import UsageError
 from pagedd.paths import runtime_dir
 
+_PATHS = ("socket", "log-file", "url")  # None is a place that depends on the user
 SOCKET_PATH_MAX = 103  # sun_path holds 104 bytes on some systems, one of them the end
 
 
@@ -29,7 +31,7 @@ class Setting(NamedTuple):
     @property
     def shown(self) -> str:
         """The value as text; secrets are not shown."""
-        if self.value is None and self.option.name in ("socket", "log-file", "url"):
+        if self.value is None and self.option.name in _PATHS:
             return "default"
         return self.option.kind.show(self.value)
 
@@ -52,6 +54,12 @@ class Config:
         return {
             s.option.field: s.value for s in self.settings.values() if s.option.target == target
         }
+
+    @property
+    def key(self) -> str | None:
+        """The key that a client gives: the first."""
+        keys: tuple[str, ...] = self["api-key"]
+        return keys[0] if keys else None
 
     @property
     def socket(self) -> Path:
@@ -99,12 +107,15 @@ def load_config(
 
 def check_start(config: Config) -> None:
     """What must hold between the options of a daemon. Errors: ``UsageError``."""
-    listen = config["listen"]
-    if listen is not None and not listen.loopback and config["api-key"] is None:
-        raise UsageError(
-            f"--listen {listen}: every machine that reaches this address could use the daemon; "
-            "set --api-key, or listen on 127.0.0.1"
-        )
+    for name in ("listen", "http"):
+        listen = config[name]
+        if listen is not None and not listen.loopback and not config["api-key"]:
+            raise UsageError(
+                f"--{name} {listen}: every machine that reaches this address could use the "
+                "daemon; set --api-key, or listen on 127.0.0.1"
+            )
+    if config["tls-key"] is not None and config["tls-cert"] is None:
+        raise UsageError("--tls-key: there is no --tls-cert that it belongs to")
     _ = config.socket
 
 
@@ -120,7 +131,8 @@ def check_url(config: Config) -> None:
     elif url.startswith(("ws://", "wss://")) and len(url.partition("://")[2].strip("/")) > 0:
         return
     raise UsageError(
-        f"{_label(config.settings['url'])}: must be unix:PATH or ws://HOST:PORT, not {url!r}"
+        f"{_label(config.settings['url'])}: must be unix:PATH, ws://HOST:PORT or wss://HOST:PORT, "
+        f"not {url!r}"
     )
 
 
@@ -167,8 +179,8 @@ def _parse(option: Option, value: str, label: str) -> Any:
 def _refusal(option: Option, value: object, label: str, error: Exception) -> str:
     if option.name == "api-key":
         # the value is a secret: it is not repeated
-        reason = str(error) if "cannot be read" in str(error) else ""
-        return f"{label}: {reason or f'must be {option.kind.expects}'}"
+        reason = str(error) if isinstance(error, Unusable) else f"must be {option.kind.expects}"
+        return f"{label}: {reason}"
     guess = did_you_mean(value, option.kind.choices) if isinstance(value, str) else ""
     return f"{label}: must be {option.kind.expects}, not {value!r}{guess}"
 

@@ -199,15 +199,23 @@ def test_auto_on_a_flag_undoes_a_file(tmp_path: Path) -> None:
 
 def test_a_key_comes_from_a_file_and_is_never_shown(tmp_path: Path) -> None:
     key = tmp_path / "key"
-    key.write_text("s3cret\nmore\n")
-    config = load_config({"api-key": f"@{key}"}, {}, user_file=NOWHERE)
-    assert config["api-key"] == "s3cret"
+    key.write_text("# of the editor\ns3cret\n\n  more  \n")
+    config = load_config({"api-key": f"third,@{key},more"}, {}, user_file=NOWHERE)
+    assert config["api-key"] == ("third", "s3cret", "more")
+    assert config.key == "third"
     assert "s3cret" not in config.settings["api-key"].shown
     with pytest.raises(UsageError) as found:
         load_config({"api-key": "has spaces"}, {}, user_file=NOWHERE)
     assert "has spaces" not in found.value.message
     with pytest.raises(UsageError, match="cannot be read"):
         load_config({"api-key": f"@{tmp_path / 'none'}"}, {}, user_file=NOWHERE)
+    key.write_text("# nothing\n")
+    with pytest.raises(UsageError, match="holds no key"):
+        load_config({"api-key": f"@{key}"}, {}, user_file=NOWHERE)
+    key.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="it is no text"):
+        load_config({"api-key": f"@{key}"}, {}, user_file=NOWHERE)
+    assert load_config({}, {}, user_file=NOWHERE).key is None
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:7411", "example.org:80"])

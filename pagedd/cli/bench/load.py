@@ -36,7 +36,7 @@ def measure(args: argparse.Namespace) -> int:
     _check(args, load, flags, other_url)
     with ExitStack() as stack:
         if server_url is not None:
-            key = config["api-key"] if "api-key" in flags else None
+            key = config.key if "api-key" in flags else None
             found: list[Side] = [_server_side(server_url, key)]
         else:
             found = [DaemonSide(stack.enter_context(_daemon(args, config)))]
@@ -117,7 +117,7 @@ def _daemon(args: argparse.Namespace, config: Config) -> Iterator[Connection]:
     against_hf = args.against == "hf"
     if not against_hf and all(name in HARMLESS for name in given_flags(args)):
         try:
-            connection = open_connection(config.url, config["api-key"])
+            connection = open_connection(config.url, config.key)
         except Unreachable:
             if config["url"] is not None:
                 raise

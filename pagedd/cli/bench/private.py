@@ -39,10 +39,10 @@ class PrivateDaemons:
         self._flags = [
             flag
             for flag in flags_again(args)
-            if not flag.startswith(("--url", "--socket", "--listen"))
+            if not flag.startswith(("--url", "--socket", "--listen", "--http"))
         ]
         self._config = config
-        self.api_key: str | None = config["api-key"]
+        self.api_key: str | None = config.key
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._largest = 0  # bytes
 
@@ -64,7 +64,7 @@ class PrivateDaemons:
         if name not in self._running:
             if self._running and not self._room():
                 self._end_all()
-            flags = [*self._flags, f"--socket={socket}", "--listen=off"]
+            flags = [*self._flags, f"--socket={socket}", "--listen=off", "--http=off"]
             flags += [f"--{option}={value}" for option, value in options.items()]
             log = Path(self._folder.name) / f"{name}.log"
             try:
