@@ -12,6 +12,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -25,6 +26,8 @@ from pagedd.engine.supervisor import ENGINE_COMMAND, STALL_S, Supervisor
 from pagedd.errors import PageddError, ShuttingDown
 from pagedd.protocol import Status
 from pagedd.server import logs
+from pagedd.server.http.gateway import Gateway
+from pagedd.server.http.serving import HttpEdge
 from pagedd.server.hub import Hub
 from pagedd.server.listener import Listener
 from pagedd.server.notify import Notifier
@@ -124,6 +127,15 @@ class Daemon:
             outbox_bytes=settings.outbox_bytes,
             get_status=self.status,
         )
+        self._gateway = Gateway(
+            hub=self._hub,
+            get_status=lambda: self.status(None),
+            outbox_bytes=settings.outbox_bytes,
+            body_limit=settings.http_body_limit,
+            model_name=model,
+            began=int(time.time()),
+        )
+        self._http: HttpEdge | None = None
         self._endpoints: tuple[str, ...] = ()
         self._stop = anyio.Event()
         self._patience = anyio.CancelScope()  # of the drain
@@ -145,7 +157,12 @@ class Daemon:
                 tcp = bind_tcp(settings.listen, with_key=bool(settings.api_keys))
                 sockets.append(stack.enter_context(tcp))
             self._endpoints = tuple(endpoint(sock) for sock in sockets)
-            await self._serve(sockets)
+            http = None
+            if settings.http is not None:
+                keyed = bool(settings.api_keys)
+                http = stack.enter_context(bind_tcp(settings.http, with_key=keyed, flag="--http"))
+                self._endpoints += (endpoint(http, "http"),)
+            await self._serve(sockets, http)
         if self._failure is not None:
             raise self._failure
         return self._exit_code
@@ -156,16 +173,23 @@ class Daemon:
             state="draining" if self._hub.draining else self._supervisor.state,
             reason=self._supervisor.reason,
             engine_pid=self._supervisor.engine_pid,
-            connections=self._listener.connections,
+            connections=self._listener.connections + self._http_connections,
             endpoints=self._endpoints,
         )
         status = self._board.status(facts)
         return status if ref is None else msgspec.structs.replace(status, ref=ref)
 
-    async def _serve(self, sockets: Sequence[socket.socket]) -> None:
+    @property
+    def _http_connections(self) -> int:
+        return 0 if self._http is None else self._http.connections
+
+    async def _serve(self, sockets: Sequence[socket.socket], http: socket.socket | None) -> None:
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._watch_signals)
             await self._listener.start(sockets)
+            if http is not None:
+                self._http = self._http_edge()
+                await tasks.start(self._http.run, http)
             tasks.start_soon(self._supervise)
             tasks.start_soon(self._hub.state_feed.run)
             await self._stop.wait()
@@ -194,8 +218,21 @@ class Daemon:
         self._engine_scope.cancel()
         with anyio.move_on_after(FLUSH_S):
             await self._listener.flush()
+        if self._http is not None:
+            self._http.close()
         await self._listener.close()
         await self._engine_ended.wait()  # signals are watched for as long as anything is left
+
+    def _http_edge(self) -> HttpEdge:
+        settings = self._settings
+        keys = [key.encode() for key in settings.api_keys]
+        return HttpEdge(
+            self._gateway,
+            keys=lambda: keys,
+            origins=settings.allow_origin,
+            hosts=settings.allow_host,
+            max_connections=settings.max_connections,
+        )
 
     async def _watch_signals(
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED

@@ -12,9 +12,18 @@ from types import MappingProxyType
 
 from pagedd.config.daemon_options import CLIENT, CONNECTIONS, LOG
 from pagedd.config.engine_options import MEMORY, MODEL, SCHEDULING
+from pagedd.config.http_options import HTTP
 from pagedd.config.option import Option
 
-OPTIONS: tuple[Option, ...] = (*MODEL, *MEMORY, *SCHEDULING, *CONNECTIONS, *LOG, *CLIENT)
+OPTIONS: tuple[Option, ...] = (
+    *MODEL,
+    *MEMORY,
+    *SCHEDULING,
+    *CONNECTIONS,
+    *HTTP,
+    *LOG,
+    *CLIENT,
+)
 BY_NAME: Mapping[str, Option] = MappingProxyType({option.name: option for option in OPTIONS})
 START_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.target != "client")
 CLIENT_OPTIONS: tuple[Option, ...] = (BY_NAME["url"], BY_NAME["api-key"])

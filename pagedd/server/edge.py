@@ -53,7 +53,7 @@ def check_frame(frame: Generate, limits: EdgeLimits) -> None:
     if frame.tools is not None and frame.messages is None:
         raise BadRequest("tools: only with messages")
     if frame.prompt_tokens is not None:
-        _check_ids("prompt_tokens", frame.prompt_tokens, limits.vocab_size)
+        check_ids("prompt_tokens", frame.prompt_tokens, limits.vocab_size)
     _check_params(frame.params, limits)
 
 
@@ -109,8 +109,8 @@ def stop_strings(params: Params) -> tuple[str, ...]:
 
 
 def _check_params(params: Params, limits: EdgeLimits) -> None:
-    _check_ids("params.logit_bias", params.logit_bias or (), limits.vocab_size)
-    _check_ids("params.stop_token_ids", params.stop_token_ids or (), limits.vocab_size)
+    check_ids("params.logit_bias", params.logit_bias or (), limits.vocab_size)
+    check_ids("params.stop_token_ids", params.stop_token_ids or (), limits.vocab_size)
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         raise BadRequest(
             f"params.min_tokens: {params.min_tokens} is more than max_tokens {params.max_tokens}"
@@ -128,7 +128,8 @@ def _check_params(params: Params, limits: EdgeLimits) -> None:
         )
 
 
-def _check_ids(field: str, ids: object, vocab_size: int) -> None:
+def check_ids(field: str, ids: object, vocab_size: int) -> None:
+    """Raises BadRequest that names the first id which is no token's."""
     assert isinstance(ids, (list, tuple, dict))
     for token in ids:
         if not 0 <= token < vocab_size:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -14,6 +14,8 @@ from pagedd.protocol import Generate, Message, Tool
 from pagedd.server.edge import check_prompt_length, core_params
 from pagedd.server.hub import Hub, Model
 from pagedd.server.requests import Client, OpenRequest
+
+T = TypeVar("T")
 
 
 def tokenise(frame: Generate, model: Model) -> list[int]:
@@ -28,9 +30,12 @@ def tokenise(frame: Generate, model: Model) -> list[int]:
 
 async def tokenise_aside(hub: Hub, frame: Generate, model: Model) -> list[int]:
     """As ``tokenise``, in one of the few threads for that."""
-    return await anyio.to_thread.run_sync(
-        partial(tokenise, frame, model), limiter=hub.tokenizer_limiter
-    )
+    return await aside(hub, partial(tokenise, frame, model))
+
+
+async def aside(hub: Hub, work: Callable[[], T]) -> T:
+    """Work with text that the event loop has no time for."""
+    return await anyio.to_thread.run_sync(work, limiter=hub.tokenizer_limiter)
 
 
 def submit(

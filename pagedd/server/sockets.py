@@ -19,7 +19,7 @@ from pagedd.errors import AlreadyRunning, PageddError, UsageError
 
 # sun_path is 104 bytes on the BSDs and 108 on Linux, with the final zero.
 MAX_SOCKET_PATH = 103
-BACKLOG = 128
+BACKLOG = 1024
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -100,18 +100,21 @@ def bind_unix(path: Path) -> Iterator[socket.socket]:
             path.unlink(missing_ok=True)
 
 
-def bind_tcp(listen: str, *, with_key: bool) -> socket.socket:
-    """Bind HOST:PORT. Raises UsageError for an address that is none or is open to others without
-    a key, AlreadyRunning when the port is taken."""
-    host, port = parse_listen(listen)
+def bind_tcp(listen: str, *, with_key: bool, flag: str = "--listen") -> socket.socket:
+    """Bind HOST:PORT, which ``flag`` gave.
+
+    Raises UsageError for an address that is none or is open to others without a key,
+    AlreadyRunning when the port is taken.
+    """
+    host, port = parse_listen(listen, flag)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise UsageError(f"--listen {listen}: {error.strerror or error}") from None
+        raise UsageError(f"{flag} {listen}: {error.strerror or error}") from None
     family, kind, proto, _, address = found[0]
     if not with_key and not ipaddress.ip_address(address[0]).is_loopback:
         raise UsageError(
-            f"--listen {listen} is open to other machines: give an --api-key, or use 127.0.0.1"
+            f"{flag} {listen} is open to other machines: give an --api-key, or use 127.0.0.1"
         )
     sock = socket.socket(family, kind, proto)
     try:
@@ -121,26 +124,26 @@ def bind_tcp(listen: str, *, with_key: bool) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            raise AlreadyRunning(f"--listen {listen}: the port is taken") from None
-        raise PageddError(f"--listen {listen}: {error.strerror}") from None
+            raise AlreadyRunning(f"{flag} {listen}: the port is taken") from None
+        raise PageddError(f"{flag} {listen}: {error.strerror}") from None
     return sock
 
 
-def parse_listen(listen: str) -> tuple[str, int]:
+def parse_listen(listen: str, flag: str = "--listen") -> tuple[str, int]:
     """HOST:PORT or [HOST]:PORT → both. Raises UsageError."""
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen {listen}: expected HOST:PORT, with a port from 0 to 65535")
+        raise UsageError(f"{flag} {listen}: expected HOST:PORT, with a port from 0 to 65535")
     return host, int(port)
 
 
-def endpoint(sock: socket.socket) -> str:
+def endpoint(sock: socket.socket, scheme: str = "ws") -> str:
     """How a client names the address: ``unix:PATH`` or ``ws://HOST:PORT``."""
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
-    return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _make_private_folder(folder: Path) -> None:

@@ -31,7 +31,8 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         if not name.startswith(("PAGEDD_", "XDG_")) and name not in ("NO_COLOR", "TERM")
     }
     folders = {"HOME": str(home), "TMPDIR": str(home), "OMP_NUM_THREADS": "1"}
-    return {**kept, **folders, "PYTHONIOENCODING": "utf-8", **more}
+    alone = {"PAGEDD_HTTP": "off"}  # its port is everybody's
+    return {**kept, **folders, **alone, "PYTHONIOENCODING": "utf-8", **more}
 
 
 def run(

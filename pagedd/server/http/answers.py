@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import UNSET, Struct, UnsetType
 
 
@@ -186,4 +184,11 @@ class Health(Struct, frozen=True, omit_defaults=True):
     reason: str | UnsetType = UNSET
 
 
-Answer = dict[str, Any] | Struct
+class Version(Struct, frozen=True):
+    version: str
+
+
+class Text(Struct, frozen=True):
+    """Of ``POST /detokenize``."""
+
+    prompt: str

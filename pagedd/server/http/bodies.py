@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import (
@@ -189,19 +189,3 @@ class DetokenizeBody(Struct, frozen=True, forbid_unknown_fields=True):
 def unset(value: Any) -> Any:
     """``None`` as the protocol's structs say it."""
     return UNSET if value is None else value
-
-
-__all__ = [
-    "CallInHistory",
-    "ChatBody",
-    "ChatMessage",
-    "CompletionBody",
-    "DetokenizeBody",
-    "NamedTool",
-    "Sampling",
-    "StreamOptions",
-    "TextPart",
-    "TokenizeBody",
-    "UnsetType",
-    "unset",
-]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import anyio
+
 from pagedd.errors import EngineFailed, SlowConsumer
 from pagedd.protocol import Generate
 from pagedd.server.edge import check_frame
@@ -19,6 +21,7 @@ class Caller:
         self.outbox = Mailbox(limit, self._slow)
         self._hub = hub
         self._open: dict[int, OpenRequest | Preparing] = {}
+        self.gave_up = anyio.Event()  # the client does not read
 
     async def ask(self, model: Model, frames: list[Generate]) -> list[int]:
         """Tokenise all, then submit all: their handles, in the order of the frames.
@@ -79,6 +82,7 @@ class Caller:
 
     def _slow(self) -> None:
         """The mailbox is full: the client does not read."""
+        self.gave_up.set()
         requests = [each for each in self._open.values() if isinstance(each, OpenRequest)]
         for request in requests:
             self.outbox.drop(request.handle)

@@ -25,6 +25,7 @@ class Gateway:
     outbox_bytes: int
     body_limit: int
     model_name: str  # as it was asked for at the start
+    began: int  # when the daemon started, in seconds since 1970
 
     def admit(self, name: str | None) -> Model:
         """The model, which is the only one. Raises PageddError when no request can be taken now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 import anyio
@@ -19,6 +20,8 @@ from pagedd.server.http.refuse import Cancelled, error_answer, error_of
 from pagedd.server.hub import Model
 from pagedd.server.outbox import Piece
 
+SLOW_GRACE_S = 5.0
+ABORT = "pagedd.abort"  # the extension of a scope that cuts its connection
 END_OF_STREAM = b"data: [DONE]\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -126,6 +129,10 @@ class Job:
         except PageddError as error:
             await send(event(error_answer(error)) + END_OF_STREAM)
 
+    async def gave_up(self) -> None:
+        """Wait until the client has left so much unread that its requests are cancelled."""
+        await self._caller.gave_up.wait()
+
     def abandon(self) -> None:
         """Whatever still runs is of no use to anybody."""
         self._caller.abandon()
@@ -164,12 +171,21 @@ class EventStream:
             await self._job.events(self._writer, body)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+        abort: Callable[[], None] = scope["extensions"][ABORT]
         try:
-            await unless_gone(receive, stream)
-        except ClientGone:
-            pass
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._cut_off, abort)
+                with suppress(ClientGone):
+                    await unless_gone(receive, stream)
+                tasks.cancel_scope.cancel()
         finally:
             self._job.abandon()
+
+    async def _cut_off(self, abort: Callable[[], None]) -> None:
+        """A client that does not read is told so, and has a while to read that."""
+        await self._job.gave_up()
+        await anyio.sleep(SLOW_GRACE_S)
+        abort()
 
 
 async def unless_gone(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import anyio
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from pagedd.errors import BadRequest, PageddError
 from pagedd.server.refusal import named, read_leniently, shortened, without_form
 
 BODY_TIMEOUT_S = 30.0
+_TYPES = ("application/json", "application/x-www-form-urlencoded")  # the second by curl -d
 T = TypeVar("T")
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
@@ -76,7 +77,7 @@ def _anything(text: str) -> object:
 
 def _check_type(request: Request) -> None:
     given = request.headers.get("content-type")
-    if given is not None and given.partition(";")[0].strip().lower() != "application/json":
+    if given is not None and given.partition(";")[0].strip().lower() not in _TYPES:
         raise UnsupportedMediaType("the body must be application/json")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("the body must not be compressed")
@@ -98,13 +99,3 @@ async def _body(request: Request, limit: int) -> bytes:
     except TimeoutError:
         raise BodyTimeout(f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
     return b"".join(parts)
-
-
-__all__ = [
-    "BodyTimeout",
-    "BodyTooLarge",
-    "ClientDisconnect",
-    "UnsupportedMediaType",
-    "decode",
-    "read",
-]

@@ -1,0 +1,181 @@
+"""``POST /v1/chat/completions``: messages in, the assistant's turn out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import UNSET, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from pagedd.errors import BadRequest
+from pagedd.protocol import Done, FunctionCall, Generate, Message, Params, Tool, ToolCall
+from pagedd.server.http.answers import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatDelta,
+    Usage,
+)
+from pagedd.server.http.bodies import CallInHistory, ChatBody, ChatMessage, NamedTool, unset
+from pagedd.server.http.gateway import Gateway, request_id
+from pagedd.server.http.job import EventStream, Job, unless_gone
+from pagedd.server.http.logprobs import chat_logprobs
+from pagedd.server.http.reading import read
+from pagedd.server.http.refuse import json_response
+from pagedd.server.http.turn import Turn
+from pagedd.server.outbox import Piece
+
+STRUCTURES = ("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
+
+async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
+    """Raises PageddError, ClientDisconnect, ClientGone."""
+    body = await read(request, ChatBody, gateway.body_limit)
+    frame = _frame(body, request_id(request, "chatcmpl"))
+    model = gateway.admit(body.model)
+    job = Job(gateway.caller(), model, [frame], frame.id)
+    answer = _Chat(job, body)
+    try:
+        if body.stream:
+            await unless_gone(request.receive, job.begin)
+            return EventStream(job, answer)
+
+        async def work() -> list[Done]:
+            await job.begin()
+            return await job.results()
+
+        return json_response(answer.whole(*await unless_gone(request.receive, work)))
+    except BaseException:
+        job.abandon()
+        raise
+
+
+def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
+    """As the protocol has them. Raises BadRequest."""
+    return [_message(message, f"messages[{at}]") for at, message in enumerate(body)]
+
+
+def _frame(body: ChatBody, id: str) -> Generate:
+    return Generate(
+        id=id,
+        messages=messages_of(body.messages),
+        tools=_tools(body),
+        params=_params(body),
+        priority=body.priority or 0,
+        cache_salt=body.cache_salt,
+        user=body.user,
+        stream=bool(body.stream),
+    )
+
+
+def _tools(body: ChatBody) -> list[Tool] | None:
+    """Those that the model is shown. Raises BadRequest for a choice that cannot be made."""
+    choice, tools = body.tool_choice, body.tools or []
+    if choice in ("required", "auto") and not tools:
+        raise BadRequest(f"tool_choice: {choice!r} needs tools")
+    if isinstance(choice, NamedTool) and all(
+        tool.function.name != choice.function.name for tool in tools
+    ):
+        raise BadRequest(f"tool_choice: there is no function {choice.function.name!r} in tools")
+    return None if choice == "none" or not tools else list(tools)
+
+
+def _params(body: ChatBody) -> Params:
+    """Where a call must come, nothing else can be written."""
+    params, choice = body.chat_params(), body.tool_choice
+    if choice != "required" and not isinstance(choice, NamedTool):
+        return params
+    from pagedd.text.tool_grammar import tool_grammar
+
+    only = choice.function.name if isinstance(choice, NamedTool) else None
+    grammar = tool_grammar(body.tools or [], only, parallel=body.parallel_tool_calls is not False)
+    if any(getattr(params, name, None) is not None for name in STRUCTURES):
+        raise BadRequest("tool_choice: not with another form for the answer (response_format)")
+    return msgspec.structs.replace(params, guided_grammar=grammar)
+
+
+def _message(message: ChatMessage, field: str) -> Message:
+    content = message.content
+    if isinstance(content, list):
+        content = "".join(part.text for part in content)
+    calls = None
+    if message.tool_calls:
+        calls = [
+            _call(call, f"{field}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls)
+        ]
+    return Message(
+        message.role, content, unset(message.name), unset(calls), unset(message.tool_call_id)
+    )
+
+
+def _call(call: CallInHistory, field: str) -> ToolCall:
+    try:
+        arguments = msgspec.json.decode(call.function.arguments or "{}", type=dict)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        raise BadRequest(f"{field}.function.arguments: expected an object as JSON") from None
+    return ToolCall(FunctionCall(call.function.name, arguments), call.id)
+
+
+class _Chat:
+    """Implements ``job.Writer``."""
+
+    def __init__(self, job: Job, body: ChatBody) -> None:
+        self._job = job
+        options = body.stream_options
+        self._usage_at_end = options is not None and bool(options.include_usage)
+        self._usage_always = options is not None and bool(options.continuous_usage_stats)
+        self._with_logprobs = bool(body.logprobs)
+        calls = body.tools is not None and body.tool_choice != "none"
+        self._turns = [
+            Turn(calls=calls, one_call=body.parallel_tool_calls is False)
+            for _ in range(body.n or 1)
+        ]
+        self._begun: set[int] = set()
+
+    def piece(self, prompt: int, piece: Piece) -> Iterable[Struct]:
+        """New text of a choice; its role comes first."""
+        index = piece.index
+        if index not in self._begun:
+            self._begun.add(index)
+            yield self._chunk(ChatChunkChoice(index, ChatDelta("assistant", "")))
+        deltas = self._turns[index].deltas(piece.text, ends=piece.finish_reason is not UNSET)
+        logprobs = None
+        if self._with_logprobs and piece.logprobs is not None:
+            logprobs = chat_logprobs(piece.logprobs, self._job.model.text)
+            deltas = deltas or [ChatDelta(content="")]
+        for delta in deltas:
+            yield self._chunk(ChatChunkChoice(index, delta, logprobs))
+            logprobs = None
+        if piece.finish_reason is not UNSET:
+            finish = self._turns[index].finish_reason(piece.finish_reason)
+            stop = None if piece.stop_reason is UNSET else piece.stop_reason
+            yield self._chunk(ChatChunkChoice(index, ChatDelta(), None, finish, stop))
+
+    def end(self, usage: Usage) -> Iterable[Struct]:
+        """Usage, if it was asked for."""
+        if self._usage_at_end:
+            job = self._job
+            yield ChatChunk(job.id, job.created, job.model.ready.model, [], usage=usage)
+
+    def whole(self, done: Done) -> ChatCompletion:
+        """All choices at once."""
+        job, choices = self._job, []
+        for choice in sorted(done.choices, key=lambda each: each.index):
+            turn = self._turns[choice.index]
+            message = turn.message(choice.text or "")
+            logprobs = None
+            if self._with_logprobs:
+                logprobs = chat_logprobs(choice.logprobs or [], job.model.text)
+            finish = turn.finish_reason(choice.finish_reason)
+            stop = None if choice.stop_reason is UNSET else choice.stop_reason
+            choices.append(ChatChoice(choice.index, message, logprobs, finish, stop))
+        return ChatCompletion(job.id, job.created, job.model.ready.model, choices, job.usage)
+
+    def _chunk(self, choice: ChatChunkChoice) -> ChatChunk:
+        job = self._job
+        usage = job.usage if self._usage_always else UNSET
+        return ChatChunk(job.id, job.created, job.model.ready.model, [choice], usage=usage)

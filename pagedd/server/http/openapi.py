@@ -1,0 +1,102 @@
+"""The OpenAPI document, made from the structs that requests are decoded with."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pagedd.server.http import answers
+from pagedd.server.http.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from pagedd.server.http.gateway import Gateway
+from pagedd.server.http.refuse import json_response
+
+_REF = "#/components/schemas/{name}"
+_POSTS: tuple[tuple[str, str, type, type, bool], ...] = (
+    # path, what it does, body, answer, whether it may be a stream
+    ("/v1/chat/completions", "The assistant's turn", ChatBody, answers.ChatCompletion, True),
+    ("/v1/completions", "Texts go on", CompletionBody, answers.TextCompletion, True),
+    ("/tokenize", "A text's tokens", TokenizeBody, answers.Tokens, False),
+    ("/detokenize", "The text of tokens", DetokenizeBody, answers.Text, False),
+)
+_GETS: tuple[tuple[str, str, type | None], ...] = (
+    ("/v1/models", "The model that is served", answers.ModelList),
+    ("/health", "Whether it is", answers.Health),
+    ("/version", "Of pagedd", answers.Version),
+    ("/metrics", "For Prometheus", None),
+)
+_REFUSALS = {
+    "400": "A field or a value that is not allowed",
+    "401": "No key, or a wrong one",
+    "403": "A host or an origin that is not allowed",
+    "404": "Another model than the one that is served",
+    "408": "The body did not come in time, or the request took longer than it may",
+    "409": "Somebody cancelled the request",
+    "413": "The body is too long",
+    "415": "The body is not JSON",
+    "429": "Too many requests wait",
+    "503": "The engine is loading, failed, or the daemon is shutting down",
+}
+
+
+async def document(gateway: Gateway, request: Request) -> Response:
+    """``GET /openapi.json``"""
+    return json_response(openapi(gateway.get_status().version))
+
+
+@cache
+def openapi(version: str) -> dict[str, Any]:
+    """OpenAPI 3.1."""
+    structs = {kind for _, _, body, answer, _ in _POSTS for kind in (body, answer)}
+    structs |= {kind for _, _, kind in _GETS if kind is not None}
+    ordered = sorted(structs | {answers.ErrorAnswer}, key=lambda kind: kind.__name__)
+    _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
+    paths: dict[str, Any] = {
+        path: {"post": _post(summary, body, answer, stream=stream)}
+        for path, summary, body, answer, stream in _POSTS
+    }
+    paths |= {path: {"get": _get(summary, answer)} for path, summary, answer in _GETS}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "pagedd", "version": version},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _post(summary: str, body: type, answer: type, *, stream: bool) -> dict[str, Any]:
+    content = _json(answer)
+    if stream:
+        content |= {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "summary": summary,
+        "requestBody": {"required": True, "content": _json(body)},
+        "responses": {"200": {"description": "The answer", "content": content}} | _refusals(),
+    }
+
+
+def _get(summary: str, answer: type | None) -> dict[str, Any]:
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    content = text if answer is None else _json(answer)
+    found = {"200": {"description": summary, "content": content}} | _refusals()
+    if answer is answers.Health:
+        found["503"] = {"description": "Not now, and why", "content": content}
+    return {"summary": summary, "responses": found}
+
+
+def _json(kind: type) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REF.format(name=kind.__name__)}}}
+
+
+def _refusals() -> dict[str, Any]:
+    return {
+        status: {"description": meaning, "content": _json(answers.ErrorAnswer)}
+        for status, meaning in _REFUSALS.items()
+    }

@@ -1,0 +1,94 @@
+"""uvicorn's HTTP/1.1 connection, with limits that it has not: time for the head, connections.
+
+h11 limits the head of a request; the body is limited where it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pagedd.server.http.answers import ErrorAnswer, ErrorBody
+from pagedd.server.http.job import ABORT
+
+HEAD_TIMEOUT_S = 20.0
+KEEP_ALIVE_S = 75  # longer than clients keep theirs, so that it is they who close
+HEAD_BYTES = 64 * 1024
+
+
+class GuardedProtocol(H11Protocol):
+    """``max_connections`` is the server's, set on a subclass; beyond it 503 and the end."""
+
+    max_connections = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Count it; time for its first head begins."""
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            message = f"{self.max_connections} connections are open (--max-connections)"
+            self._refuse(503, message, "too_many_connections")
+        else:
+            self._time_the_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing to wait for."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """A request gets the means to cut its connection; the rest of a head gets its time."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            # the request's task begins after this
+            extensions: dict[str, Any] = self.scope.setdefault("extensions", {})
+            extensions[ABORT] = self.transport.abort
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._head_timer is None and self.conn.trailing_data[0]:
+            self._time_the_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP: as JSON, unless an answer has begun."""
+        self._refuse(400, "this is no valid HTTP/1.1 request, or its head is too long")
+
+    def shutdown(self) -> None:
+        """At the end of the server."""
+        self._stop_timer()
+        super().shutdown()
+
+    def _time_the_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._head_is_late)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing():
+            return
+        if self.conn.trailing_data[0]:
+            self._refuse(408, f"the request's head did not come within {HEAD_TIMEOUT_S:g} s")
+        else:
+            self.transport.close()  # it never said anything
+
+    def _refuse(self, status: int, message: str, code: str = "bad_request") -> None:
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        body = msgspec.json.encode(ErrorAnswer(ErrorBody(message, kind, None, code)))
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ]
+            response = h11.Response(status_code=status, headers=headers)
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
