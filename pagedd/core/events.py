@@ -206,12 +206,16 @@ class Explained(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The request ended with an error: ``code`` is a wire code."""
+    """The request ended with an error: ``code`` is a wire code.
+
+    ``retry_after_ms``: when trying again may help, as far as the scheduler can tell.
+    """
 
     handle: int
     code: str
     message: str
     detail: dict[str, int]
+    retry_after_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -293,3 +297,4 @@ class Stats(NamedTuple):
     host_hits: int  # tokens found in host memory, of prefix_hits
     sequences: int  # in slots, now
     most_pages: int  # of the request in slots that holds most, now
+    computed_tokens: int  # rows of all steps: prompts, drawn tokens and what was computed again

@@ -34,7 +34,7 @@ def launch(state: SchedulerState, plan: StepPlan) -> Launched:
     """
     state.memory.arrive()
     launched = Launched(plan, [], [], [])
-    computed, by_slot = 0, state.by_slot
+    computed, rows, by_slot = 0, 0, state.by_slot
     for slot, start, length, samples in plan.chunks:
         sequence = by_slot[slot]
         if sequence is None:
@@ -42,6 +42,7 @@ def launch(state: SchedulerState, plan: StepPlan) -> Launched:
             continue
         assert sequence.num_computed == start, f"the step of slot {slot} was committed before"
         end = sequence.num_computed = start + length
+        rows += length
         computed += length * (len(samples) or 1)  # also for the choices that fork with it
         if start < sequence.seen:
             again = min(end, sequence.seen) - start
@@ -55,6 +56,7 @@ def launch(state: SchedulerState, plan: StepPlan) -> Launched:
         if len(samples) > 1:
             _catch_up(state, launched, sequence, samples)
     state.memory.fill.unused -= computed
+    state.totals.computed_tokens += rows
     return launched
 
 

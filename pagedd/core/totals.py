@@ -28,6 +28,7 @@ class Totals:
     steps: int = 0
     spilled_pages: int = 0
     host_hits: int = 0
+    computed_tokens: int = 0
 
     def stats(self, memory: Memory, *, waiting: int, sequences: int, most_pages: int) -> Stats:
         """The counters with those of ``memory`` and of this moment; ``waiting`` counts requests."""
@@ -54,4 +55,5 @@ class Totals:
             host_hits=self.host_hits,
             sequences=sequences,
             most_pages=most_pages,
+            computed_tokens=self.computed_tokens,
         )

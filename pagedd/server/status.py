@@ -46,7 +46,7 @@ _NOW = (
 )
 _NO_PAGES = CorePageCounts(0, 0, 0, 0, 0)
 _NO_HOST_PAGES = CoreHostPageCounts(0, 0, 0, 0)
-_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, *[0] * 17)
+_NO_STATS = Stats(0, 0, 0, _NO_PAGES, _NO_HOST_PAGES, *[0] * 18)
 
 
 class Facts(Struct, frozen=True, kw_only=True):

@@ -152,6 +152,8 @@ class World:
         assert ends == len(self.stories)
         tokens = sum(len(drawn) for s in self.stories.values() for drawn in s.tokens.values())
         assert stats.generated_tokens == tokens
+        rows = sum(chunk.length for plan in self.plans for chunk in plan.chunks)
+        assert stats.computed_tokens == rows
         preemptions = stats.preemptions_swap + stats.preemptions_recompute
         assert preemptions == sum(s.preemptions for s in self.stories.values())
         assert stats.swapped == 0

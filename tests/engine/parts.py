@@ -6,7 +6,7 @@ from pagedd.core.events import HostPageCounts, PageCounts, Stats
 from pagedd.engine.messages import Ready
 
 NO_HOST_PAGES = HostPageCounts(0, 0, 0, 0)
-NO_STATS = Stats(0, 0, 0, PageCounts(4, 4, 0, 0, 0), NO_HOST_PAGES, *[0] * 17)
+NO_STATS = Stats(0, 0, 0, PageCounts(4, 4, 0, 0, 0), NO_HOST_PAGES, *[0] * 18)
 READY = Ready(
     model="m",
     text_dir="",
