@@ -28,6 +28,7 @@ from pagedd.core.plan import StepPlan, StepResult
 from pagedd.core.policies import POLICIES, ranking
 from pagedd.core.priority import age, prioritize
 from pagedd.core.request import Request
+from pagedd.core.room import Room
 from pagedd.core.running import compute_running
 from pagedd.core.shortage import Allowance, give_up, make_smaller
 from pagedd.core.snapshot import Snapshot, take_snapshot
@@ -55,6 +56,7 @@ class Scheduler:
         self._overtaken = False  # the step before was collected after the plan was made
         self._deferred: list[tuple[int, int | None]] = []  # handle, choice or all of them
         self._watch: Watch | None = None
+        self._room = Room()
 
     @property
     def config(self) -> SchedulerConfig:
@@ -66,12 +68,15 @@ class Scheduler:
         """Nothing waits and nothing runs."""
         return not self._state.groups
 
-    def submit(self, request: Request, now: float) -> None:
-        """Take ``request`` into the queue (event ``accepted``) or refuse it (``failed``)."""
+    def submit(self, request: Request, now: float, *, again: bool = False) -> None:
+        """Take ``request`` into the queue (event ``accepted``) or refuse it (``failed``).
+
+        ``again``: it was taken once, and finds room whatever the queue's limit is.
+        """
         state = self._state
         assert request.handle not in state.groups, f"handle {request.handle} is in use"
         state.now = now
-        refusal = self._refusal(request)
+        refusal = self._refusal(request, again)
         if refusal is not None:
             state.refuse(refusal)
         else:
@@ -243,7 +248,7 @@ class Scheduler:
         else:
             state.end_choice(group, index)
 
-    def _refusal(self, request: Request) -> Failed | None:
+    def _refusal(self, request: Request, again: bool) -> Failed | None:
         """Why ``request`` can never be served, or not now."""
         config, num_prompt = self._state.config, len(request.prompt)
         if num_prompt == 0:
@@ -266,8 +271,9 @@ class Scheduler:
             }
             return Failed(request.handle, PromptTooLong.code, message, detail)
         waiting = self._state.num_waiting
-        if waiting >= config.max_queue:
+        if waiting >= config.max_queue and not again:
             message = f"{waiting} requests are waiting; the queue takes {config.max_queue}"
             detail = {"waiting": waiting, "max_queue": config.max_queue}
-            return Failed(request.handle, QueueFull.code, message, detail)
+            wait = self._room.wait_ms(self._state)
+            return Failed(request.handle, QueueFull.code, message, detail, wait)
         return None

@@ -84,8 +84,8 @@ def apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
     """Hand the commands to the scheduler, in order. False: the daemon wants no more."""
     for command in commands:
         match command:
-            case Submit(request):
-                scheduler.submit(request, now)
+            case Submit(request, again):
+                scheduler.submit(request, now, again=again)
             case CancelRequest(handle):
                 scheduler.cancel(handle, now)
             case EndChoice(handle, index):

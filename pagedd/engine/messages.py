@@ -43,7 +43,10 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
 
 
 class Submit(Struct, tag="submit", frozen=True):
+    """A request. ``again``: an engine before this one had it, so the queue has room for it."""
+
     request: Request
+    again: bool = False
 
 
 class CancelRequest(Struct, tag="cancel", frozen=True):

@@ -32,7 +32,7 @@ def error_frame(error: PageddError, *, id: str | None = None, ref: str | None = 
 def failure(event: Failed) -> PageddError:
     """The engine's refusal or failure of one request, as an error of its code."""
     detail: dict[str, Any] = dict(event.detail)
-    return class_of(event.code)(event.message, detail=detail)
+    return class_of(event.code)(event.message, detail=detail, retry_after_ms=event.retry_after_ms)
 
 
 def _or_unset(name: str | None) -> str | UnsetType:

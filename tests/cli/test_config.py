@@ -42,7 +42,7 @@ def samples(option: Option) -> list[str]:
 
 def toml_line(option: Option, text: str) -> str:
     bare = text in ("true", "false") or text.replace(".", "").isdecimal()
-    if bare and not isinstance(option.kind.read(text), str):
+    if bare and not isinstance(option.kind.read(text), str | tuple):
         return f"{option.name} = {text}\n"
     return f'{option.name} = "{text}"\n'
 
