@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from pagedd.errors import PageddError
+from pagedd.interpreter import borrow_packages, module_command
 
 
 def run_child(
@@ -22,9 +22,10 @@ def run_child(
     The child says ``{"fraction", "what"}`` while it goes on and ``{"result"}`` at the end. Errors:
     ``PageddError`` that begins with ``failed`` and ends with the last line that the child said.
     """
+    borrow_packages()
     with tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", module],
+            module_command(module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -13,6 +12,7 @@ from pagedd.bench.drive import Run
 from pagedd.bench.load import Workload
 from pagedd.bench.report import output_speed
 from pagedd.errors import PageddError
+from pagedd.interpreter import borrow_packages, module_command
 
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 FEWEST_REQUESTS = 8
@@ -89,7 +89,8 @@ def context_point(run: Run, load: Workload) -> dict[str, float]:
 def measure_outside() -> list[dict[str, float]]:
     """CPU microseconds by phase of a step without the model, for each of SEQUENCES."""
     job = json.dumps({"counts": SEQUENCES, **OUTSIDE})
-    child = subprocess.run([sys.executable, "-m", CHILD, job], capture_output=True, text=True)
+    borrow_packages()
+    child = subprocess.run([*module_command(CHILD), job], capture_output=True, text=True)
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
         raise PageddError(f"the step outside the model could not be measured: {last[0]}")

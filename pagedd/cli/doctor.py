@@ -17,6 +17,7 @@ from pagedd.cli.lock import lock_holder
 from pagedd.cli.parser import examples
 from pagedd.config import Config, user_config
 from pagedd.errors import PageddError
+from pagedd.interpreter import borrow_packages, module_command
 
 DESCRIPTION = """\
 Check Python, torch, the device, the compiler, the kernels, the folders, the memory and the model,
@@ -72,7 +73,8 @@ def look_in_child(config: Config) -> list[Finding]:
     import json
 
     asked = [config[name] for name in ("device", "dtype", "kv-cache-dtype")]
-    command = [sys.executable, "-m", CHILD, *asked]
+    borrow_packages()
+    command = [*module_command(CHILD), *asked]
     try:
         child = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=CHILD_TIMEOUT_S

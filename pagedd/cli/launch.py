@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pagedd.errors import PageddError, UsageError
+from pagedd.interpreter import module_command
 
 LOG_TAIL_LINES = 12
 READY = "ready"
@@ -30,7 +30,7 @@ def launch(
     log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     offset = log_file.stat().st_size if log_file.exists() else 0
     reader, writer = os.pipe()
-    command = [sys.executable, "-m", "pagedd.cli.main", "start", *arguments]
+    command = [*module_command("pagedd.cli.main"), "start", *arguments]
     command += ["--ready-fd", str(writer)]
     with open(log_file, "ab") as log:
         try:

@@ -12,6 +12,7 @@ from pagedd.cli.lock import lock_holder
 from pagedd.cli.parser import examples
 from pagedd.config import BY_NAME, Config, check_start
 from pagedd.errors import AlreadyRunning, ModelNotFound
+from pagedd.interpreter import require_torch
 from pagedd.models.catalog import CATALOG
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The daemon's exit code; with ``--detach`` 0 when it is ready."""
+    require_torch()
     config = collect(args, starts=True)
     check_start(config)
     holder = lock_holder(config.socket)

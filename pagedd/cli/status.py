@@ -48,8 +48,14 @@ def run(args: argparse.Namespace) -> int:
     if not 0.05 <= args.interval <= 86400:
         raise UsageError(f"--interval: must be from 0.05 to 86400 seconds, not {args.interval:g}")
 
-    from pagedd.cli.connection import open_connection
+    from pagedd.cli.glance import glance
     from pagedd.cli.terminal import say
+
+    if not args.watch and (status := glance(config.url)) is not None:
+        _print(status, json=args.json)
+        return 0
+
+    from pagedd.cli.connection import open_connection
 
     try:
         with open_connection(config.url, config.key) as connection:

@@ -30,10 +30,11 @@ from pagedd.engine.messages import (
     Step,
 )
 from pagedd.errors import EngineFailed, PageddError, UsageError
+from pagedd.interpreter import module_command
 
 logger = logging.getLogger(__name__)
 
-ENGINE_COMMAND = (sys.executable, "-m", "pagedd.engine.main")
+ENGINE_COMMAND = tuple(module_command("pagedd.engine.main"))
 STALL_S = 30.0  # work and no report for so long: stalled
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LIMIT_S = 10.0

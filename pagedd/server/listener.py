@@ -11,12 +11,19 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 
 import anyio
+import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
 from websockets.exceptions import ConnectionClosed, NegotiationError
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from pagedd.protocol import MAX_FRAME_BYTES, PING_INTERVAL_S, PING_TIMEOUT_S, SUBPROTOCOL_JSON
+from pagedd.protocol import (
+    MAX_FRAME_BYTES,
+    PING_INTERVAL_S,
+    PING_TIMEOUT_S,
+    STATUS_PATH,
+    SUBPROTOCOL_JSON,
+)
 from pagedd.server.decode import SUBPROTOCOLS, Codec
 from pagedd.server.hub import Hub
 from pagedd.server.session import GetStatus, Session
@@ -132,7 +139,20 @@ class Listener:
             return connection.respond(
                 http.HTTPStatus.FORBIDDEN, "this socket is for another user\n"
             )
+        if request.path == STATUS_PATH and "Upgrade" not in request.headers:
+            return self._status(connection)
         return _check_path(connection, request)
+
+    def _status(self, connection: ServerConnection) -> Response:
+        """The status as the answer to a plain GET, for who asks once and wants no websocket.
+
+        On the Unix socket alone: a web page may reach a TCP port without an Origin to refuse.
+        """
+        status = msgspec.json.encode(self._get_status(None)).decode()
+        response = connection.respond(http.HTTPStatus.OK, f"{status}\n")
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = "application/json"
+        return response
 
     def _has_key(self, request: Request) -> bool:
         headers = request.headers.get_all("Authorization")

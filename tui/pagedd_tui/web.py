@@ -14,13 +14,13 @@ import os
 import secrets
 import shlex
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from http.cookies import CookieError, SimpleCookie
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pagedd.errors import AlreadyRunning, UsageError
+from pagedd.interpreter import module_command
 from pagedd_tui.app import Dashboard
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def application(arguments: Sequence[str], gate: Gate) -> Any:
         return web.Response(status=status, headers=headers, text=text)
 
     host, _, port = gate.address.partition(":")
-    command = shlex.join([sys.executable, "-m", "pagedd.cli.main", *arguments])
+    command = shlex.join([*module_command("pagedd.cli.main"), *arguments])
     server = Server(command, host=host, port=int(port), title="pagedd top")
     server.console.quiet = True  # it would greet, and print the command
     app = await server._make_app()
