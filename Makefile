@@ -1,6 +1,7 @@
 # make demo    everything from nothing: venv, model, daemon, one streamed answer, status, stop
 # make test    the suite            make check   linters, types, import contracts, GPU kernels, manuals
 # make slow    the long tests
+# make binary  dist/pagedd: one executable file for this version of Python, with all but torch
 # make gpu-check           tests and measurements on a CUDA device; DRY=1: on the CPU, to try it.
 #                          VENV= PYTHON=python3 takes a Python that has torch for CUDA already.
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 # Several versions of torch fit; the pinned one is the small CPU build where no GPU is meant.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check slow gpu-check clean
+.PHONY: demo test check slow binary gpu-check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -36,6 +37,21 @@ test: $(VENV)/ready
 
 slow: $(VENV)/ready
 	$(BIN)/python -m pytest -m slow
+
+# The one file takes the newest releases that fit, like an installation. The compiled parts are for
+# one minor version of Python, so the file asks for it; and it boots from its cache without a detour,
+# because what it unpacks then depends on nothing else. Of pex's two resolvers, the one that knows
+# extras.
+binary: $(VENV)/ready
+	mkdir -p dist
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/pex . --constraints constraints.txt --use-pip-config \
+	  --resolver-version pip-2020-resolver --python-path $(abspath $(BIN)) \
+	  --interpreter-constraint "$$($(BIN)/python -c 'import sys; print("CPython==%d.%d.*" % sys.version_info[:2])')" \
+	  --venv prepend --sh-boot --inherit-path=fallback --compile \
+	  --exclude torch --exclude triton --exclude transformers \
+	  --preamble-file scripts/binary_preamble.py --entry-point pagedd.cli.main:main \
+	  --output-file dist/pagedd
+	@ls -l dist/pagedd
 
 gpu-check: $(if $(strip $(VENV)),$(VENV)/ready)
 	PYTHONPATH=$(CURDIR):$(CURDIR)/kernels $(if $(strip $(VENV)),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(if $(DRY),--dry)

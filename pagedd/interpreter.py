@@ -58,7 +58,7 @@ def require_torch() -> None:
     python = (host_python() if is_one_file() else sys.executable) or _python()
     wanted = NEEDED | {name: pin for name, pin in BESIDE.items() if not find_spec(name)}
     install = " ".join(f"'{pin}'" for pin in wanted.values())
-    said = f"pagedd start needs {' and '.join(wanted)}, which {python} does not have"
+    said = f"start needs {' and '.join(wanted)}, which {python} does not have"
     other = " (or run this file by a Python that has them)" if is_one_file() else ""
     raise UsageError(f"{said}: {python} -m pip install {install}{other}")
 
