@@ -129,7 +129,10 @@ class World:
             self._observe()
         result = self.runner.execute(plan)
         self._pass(0.01)
+        before = self.scheduler.stats().computed_tokens
         self.scheduler.commit(plan, result, self.now)
+        rows = sum(chunk.length for chunk in plan.chunks)
+        assert self.scheduler.stats().computed_tokens == before + rows
         self._observe()
         if self._audit:
             self.witness.check_contents()
@@ -152,8 +155,6 @@ class World:
         assert ends == len(self.stories)
         tokens = sum(len(drawn) for s in self.stories.values() for drawn in s.tokens.values())
         assert stats.generated_tokens == tokens
-        rows = sum(chunk.length for plan in self.plans for chunk in plan.chunks)
-        assert stats.computed_tokens == rows
         preemptions = stats.preemptions_swap + stats.preemptions_recompute
         assert preemptions == sum(s.preemptions for s in self.stories.values())
         assert stats.swapped == 0
