@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagedd.config.kinds import Address, address, hosts, size, whole
+from pagedd.config.kinds import Address, address, choice, hosts, size, whole
 from pagedd.config.option import Option, group_of
 
 MIB = 1 << 20
@@ -25,4 +25,11 @@ HTTP: tuple[Option, ...] = group_of(
     ),
     ("max-connections", whole(1, 65536), 2048, "HTTP connections that may be open", "daemon"),
     ("http-body-limit", size(1024), 16 * MIB, "longest body of an HTTP request", "daemon"),
+    (
+        "metrics-namespace",
+        choice("pagedd", "vllm", "pagedd_"),
+        "pagedd",
+        "names of the metrics: pagedd:NAME; vllm:NAME for dashboards made for vLLM; or pagedd_NAME",
+        "daemon",
+    ),
 )

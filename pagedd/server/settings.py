@@ -33,6 +33,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     allow_host: tuple[str, ...] = ()
     max_connections: int = 2048  # over HTTP
     http_body_limit: int = 16 * 1024 * 1024
+    metrics_namespace: str = "pagedd"  # or "vllm", "pagedd_"
     outbox_bytes: int = DEFAULT_OUTBOX_BYTES
     drain_timeout: float = DEFAULT_DRAIN_TIMEOUT_S
     request_timeout: float | None = None  # of requests that bring none; None: no limit
