@@ -46,7 +46,7 @@ def build_parser(verb: str | None = None) -> Parser:
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(
-        dest="verb", metavar="COMMAND", title="commands", parser_class=Parser
+        dest="verb", metavar="COMMAND", title="commands", parser_class=Parser, prog=parser.prog
     )
     for name, summary in VERBS:
         if verb not in (None, name):

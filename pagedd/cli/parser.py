@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from pagedd.config import did_you_mean
@@ -13,7 +16,14 @@ from pagedd.errors import UsageError
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of a description and of examples, unless the terminal is too narrow."""
+    """Keeps the lines of a description and of examples, unless the terminal is too narrow.
+
+    argparse makes one for every argument, and would ask each time how wide the terminal is, by way
+    of ``shutil``; ``width`` says it.
+    """
+
+    def __init__(self, prog: str, width: int) -> None:
+        super().__init__(prog, width=width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if all(len(line) <= width for line in text.splitlines()):
@@ -25,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     """``argparse`` that raises :class:`UsageError` and never guesses an abbreviation."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", _Help)
+        options.setdefault("formatter_class", partial(_Help, width=_columns() - 2))
         super().__init__(allow_abbrev=False, **options)
         self.known_flags: list[str] = []
         self.asked = self.prog  # the command whose help a mistyped flag points to
@@ -54,6 +64,19 @@ class Parser(argparse.ArgumentParser):
 def examples(*lines: str) -> str:
     """The epilog of a command's help."""
     return "examples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _columns() -> int:
+    """As ``shutil.get_terminal_size`` has them, whose import takes longer than all the rest."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    if sys.__stdout__ is None:
+        return 80
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80
+    except (ValueError, OSError):
+        return 80
 
 
 def _folded(text: str, width: int) -> list[str]:

@@ -48,14 +48,11 @@ def run(args: argparse.Namespace) -> int:
     if not 0.05 <= args.interval <= 86400:
         raise UsageError(f"--interval: must be from 0.05 to 86400 seconds, not {args.interval:g}")
 
-    from pagedd.cli.glance import glance
-    from pagedd.cli.terminal import say
-
-    if not args.watch and (status := glance(config.url)) is not None:
-        _print(status, json=args.json)
+    if not args.watch and _at_a_glance(config.url, json=args.json):
         return 0
 
     from pagedd.cli.connection import open_connection
+    from pagedd.cli.terminal import say
 
     try:
         with open_connection(config.url, config.key) as connection:
@@ -63,6 +60,28 @@ def run(args: argparse.Namespace) -> int:
     except Unreachable as error:
         say(error.message)
         return NOT_RUNNING
+
+
+def _at_a_glance(url: str, *, json: bool) -> bool:
+    """Print the status if it can be had the quick way."""
+    from pagedd.cli.glance import glance, status_of
+
+    body = glance(url)
+    if body is None:
+        return False
+    if json:
+        from pagedd.cli.terminal import write_json
+
+        write_json(body)
+        return True
+    status = status_of(body)
+    if status is None:
+        return False
+    try:
+        _print(status, json=False)
+    except AttributeError:
+        return False  # a daemon of another version: the websocket's types say what differs
+    return True
 
 
 def ask_status(connection: Connection) -> Status:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from pagedd.cli.terminal import Style, can_show, columns_of, one_line
 from pagedd.cli.times import duration
-from pagedd.protocol import Status
+
+if TYPE_CHECKING:
+    from pagedd.protocol import Status
 
 BAR_CELLS = 40
 _PHASES = ("plan", "build", "execute", "sample", "commit", "send")

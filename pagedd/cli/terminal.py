@@ -8,7 +8,6 @@ sequence is split over tokens, and no unfinished sequence can swallow the text b
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -65,7 +64,11 @@ def clip(text: str, cells: int, stream: TextIO) -> str:
 
 def columns_of(stream: TextIO) -> int:
     """Columns that a line may fill: those of a terminal. A file or pipe has any number."""
-    return shutil.get_terminal_size((100, 24)).columns if is_terminal(stream) else 200
+    if not is_terminal(stream):
+        return 200
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def check_reader(stream: TextIO) -> None:

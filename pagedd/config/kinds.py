@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 _UNITS = {"": 1, "b": 1} | {
@@ -47,8 +46,7 @@ class Unusable(ValueError):
     """A value that is well written and of no use; its text says why, and repeats no secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """One way of writing a value.
 
     ``expects`` ends the sentence "must be …". ``read`` raises ``ValueError`` for a wrong text.

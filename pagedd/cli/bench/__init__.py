@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from importlib import import_module
 
 from pagedd.cli.flags import add_config_flag, add_options
@@ -147,7 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--plot", metavar="FILE", help="scaling: draw the figures; needs matplotlib"
     )
-    url = replace(BY_NAME["url"], help=URL_HELP)
+    url = BY_NAME["url"]._replace(help=URL_HELP)
     add_options(parser, (url, *START_OPTIONS))
     add_config_flag(parser)
 
