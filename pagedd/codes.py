@@ -18,6 +18,7 @@ CLASSES: Mapping[str, type[errors.PageddError]] = MappingProxyType(
             errors.ModelNotFound,
             errors.QueueFull,
             errors.SlowConsumer,
+            errors.DeadlineExceeded,
             errors.ShuttingDown,
             errors.EngineFailed,
             errors.InvalidLogits,

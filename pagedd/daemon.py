@@ -115,6 +115,7 @@ class Daemon:
             model_name=model,
             max_queue=settings.max_queue,
             board=self._board,
+            request_timeout=settings.request_timeout,
             on_loading=self._on_loading,
             on_ready=self._on_ready,
         )
@@ -173,6 +174,7 @@ class Daemon:
             state="draining" if self._hub.draining else self._supervisor.state,
             reason=self._supervisor.reason,
             engine_pid=self._supervisor.engine_pid,
+            held=len(self._hub.held),
             connections=self._listener.connections + self._http_connections,
             endpoints=self._endpoints,
         )
@@ -203,6 +205,7 @@ class Daemon:
                 await self._supervisor.run()
             except PageddError as error:
                 self._failure = error
+                self._hub.fail_all(error)  # those that waited for another engine
                 self._stop.set()
             finally:
                 self._engine_ended.set()

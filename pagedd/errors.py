@@ -83,6 +83,17 @@ class SlowConsumer(PageddError):
     http_status = 408
 
 
+class DeadlineExceeded(PageddError):
+    """The request did not end within its ``timeout_s``.
+
+    Its HTTP status is none that clients try again by themselves, as they do 408 and 504: they would
+    wait for as long once more, several times.
+    """
+
+    code = "deadline_exceeded"
+    http_status = 422
+
+
 class ShuttingDown(PageddError):
     """The daemon drains and takes no new requests."""
 

@@ -13,6 +13,7 @@ INT64_MAX = 2**63 - 1
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024
 MAX_TOOLS = 128
+MAX_TIMEOUT_S = 86400
 MAX_HISTORY = 4096  # events that a daemon remembers
 
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -99,6 +100,8 @@ class Generate(Struct, tag="generate", frozen=True, forbid_unknown_fields=True, 
     cache_salt: Annotated[str, Meta(max_length=256)] | None = None
     user: Annotated[str, Meta(max_length=256)] | None = None  # whose share it is, with --fair-share
     stream: bool = True
+    # from its arrival to its end, seconds
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
 
 
 class Cancel(Struct, tag="cancel", frozen=True, forbid_unknown_fields=True):

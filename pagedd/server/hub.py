@@ -10,13 +10,13 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
-from pagedd.core.events import Failed, StepEvents
-from pagedd.core.request import Request
+from pagedd.core.events import StepEvents
 from pagedd.engine.messages import (
     CancelRequest,
     Command,
@@ -29,17 +29,20 @@ from pagedd.engine.messages import (
 )
 from pagedd.errors import EngineFailed, PageddError, QueueFull, ShuttingDown
 from pagedd.protocol import Hello
+from pagedd.server.deadlines import Deadlines
 from pagedd.server.directory import Directory
 from pagedd.server.edge import EdgeLimits
+from pagedd.server.ends import Ends
 from pagedd.server.feed import EventFeed
 from pagedd.server.greeting import hello_of
+from pagedd.server.held import Held
 from pagedd.server.inquiries import Inquiries
 from pagedd.server.journal import Journal
 from pagedd.server.replies import failure
 from pagedd.server.requests import OpenRequest, Preparing
-from pagedd.server.sentences import sentence
 from pagedd.server.state_feed import StateFeed
 from pagedd.server.status import StatusBoard
+from pagedd.server.telling import tell
 from pagedd.text.tokenizer import TextModel
 
 logger = logging.getLogger(__name__)
@@ -76,6 +79,7 @@ class Hub:
         board: StatusBoard,
         on_loading: Callable[[str, float], None],
         on_ready: Callable[[Ready], None],
+        request_timeout: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.boot_id = boot_id
@@ -88,6 +92,9 @@ class Hub:
         self.model: Model | None = None
         self.tokenizer_limiter = anyio.CapacityLimiter(TOKENIZER_THREADS)
         self.draining = False
+        self.deadlines = Deadlines(request_timeout, self._expire)
+        self.held = Held()
+        self.ends = Ends(self.directory, self.journal, self.held, self.deadlines, board, clock)
         self._max_queue = max_queue
         self._model_name = model_name
         self._on_loading = on_loading
@@ -129,35 +136,50 @@ class Hub:
     def begin_preparing(self, request: Preparing) -> None:
         """A request is on its way to ``submit`` through a worker thread."""
         self.directory.preparing[request.handle] = request
+        self.deadlines.arm(request.handle, request.arrived, request.frame.timeout_s)
 
     def end_preparing(self, request: Preparing) -> None:
         """It has been submitted, refused or cancelled."""
         del self.directory.preparing[request.handle]
+        if request.handle not in self.directory.requests:
+            self.deadlines.disarm(request.handle)
         self._look_for_quiet()
 
     def next_handle(self) -> int:
         """A name for the engine, never used before."""
         return next(self._handles)
 
-    def submit(self, request: OpenRequest, core: Request) -> None:
+    def submit(self, request: OpenRequest) -> None:
         """Hand a request to the engine. Raises EngineFailed or ShuttingDown."""
         if self.draining:
             raise ShuttingDown("the daemon is shutting down and takes no new requests")
-        self._send(Submit(core))
+        try:
+            self._send(Submit(request.core))
+        except EngineFailed:
+            if not self.held.expects(request.handle):
+                raise
+            self.held.add(request)
         self.directory.requests[request.handle] = request
         self.journal.know(request.handle, request.who)
+        self.deadlines.arm(request.handle, request.arrived, request.timeout_s)
 
     def cancel(self, request: OpenRequest) -> None:
         """The client does not want it any more; it ends when the engine says so."""
-        self._send_if_alive(CancelRequest(request.handle))
+        if request.handle in self.held:
+            self.ends.cancelled(request)
+            self._look_for_quiet()
+        else:
+            request.cancelling = True
+            self._send_if_alive(CancelRequest(request.handle))
 
     def reprioritize(self, request: OpenRequest, priority: int) -> None:
         """Another priority, from the next step on; the events tell when."""
+        request.core = replace(request.core, priority=priority)
         self._send_if_alive(Reprioritize(request.handle, priority))
 
     def abandon(self, request: OpenRequest) -> None:
         """Nobody will read the rest: forget it at once."""
-        if self.directory.requests.pop(request.handle, None) is not None:
+        if self.ends.forget(request.handle) is not None:
             self._send_if_alive(CancelRequest(request.handle))
             self._look_for_quiet()
 
@@ -170,11 +192,7 @@ class Hub:
 
     def fail_all(self, error: PageddError) -> None:
         """End every open request with an error, and every question about one."""
-        now, requests = self._clock(), self.directory.requests
-        self.directory.requests = {}
-        for request in requests.values():
-            self.journal.record(Failed(request.handle, error.code, error.message, {}), now)
-            request.fail(error)
+        self.ends.fail(list(self.directory.requests.values()), error)
         self.inquiries.fail_all(error)
         self.feed.publish()
         self._look_for_quiet()
@@ -199,49 +217,36 @@ class Hub:
         self._on_ready(ready)
 
     def engine_serves(self) -> None:
-        """Who looks on wants to see the new one."""
+        """The new one gets what was held, and who looks on wants to see it."""
+        for request in self.held.release():
+            request.begin_anew()
+            self._send(Submit(request.core, again=True))
         self.state_feed.engine_serves()
 
     def engine_lost(self, reason: str) -> None:
-        """Whatever was open is lost; the clients may try again."""
+        """What had begun is lost, and its clients may try again; the rest waits for another."""
         self.state_feed.engine_lost()
-        self.board.engine_lost(len(self.directory.requests))
-        self.fail_all(EngineFailed(f"the engine failed: {reason}"))
+        requests, error = self.directory.requests, EngineFailed(f"the engine failed: {reason}")
+        losses = self.held.take(list(requests.values()), self.directory.preparing)
+        self.board.engine_lost(len(losses.lost))
+        self.ends.fail(losses.lost, error)
+        for request in losses.cancelled:
+            self.ends.cancelled(request)
+        self.inquiries.fail_all(error)
         self.journal.forget_all()
+        self.ends.expired.clear()
+        for handle in self.held.handles:
+            self.journal.know(handle, requests[handle].who)
+        self.feed.publish()
+        self._look_for_quiet()
 
     def engine_step(self, step: Step) -> None:
         """Carry a step's events to their requests, in the order of its lists."""
         self.board.step(step)
-        events, requests, journal = step.events, self.directory.requests, self.journal
-        now = self._clock()
-        for accepted in events.accepted:
-            journal.record(accepted, now)
-            if (request := requests.get(accepted.handle)) is not None:
-                request.accepted(accepted)
-        for reprioritized in events.reprioritized:
-            journal.record(reprioritized, now)
-        for preempted in events.preempted:
-            entry = journal.record(preempted, now)
-            if (request := requests.get(preempted.handle)) is not None:
-                request.preempted(preempted, sentence(entry))
+        events, now = step.events, self._clock()
         idle = not step.stats.running and not step.stats.waiting
-        journal.evicted(events.evicted, now, idle=idle)
-        for shrunk in events.shrunk:
-            logger.warning("%s", sentence(journal.record(shrunk, now)))
-        for started in events.started:
-            journal.record(started, now)
-            if (request := requests.get(started.handle)) is not None:
-                request.started(started)
-        for resumed in events.resumed:
-            entry = journal.record(resumed, now)
-            if (request := requests.get(resumed.handle)) is not None:
-                request.resumed(resumed, sentence(entry))
-        for waiting in events.waiting:
-            journal.record(waiting, now)
-        for token in events.tokens:
-            request = requests.get(token.handle)
-            if request is not None and request.token(token):
-                self._send_if_alive(EndChoice(token.handle, token.choice))
+        for handle, choice in tell(events, self.directory.requests, self.journal, now, idle=idle):
+            self._send_if_alive(EndChoice(handle, choice))
         if step.changes is not None:
             self.state_feed.step(step.changes)  # before the names of those that end are forgotten
         self._end_requests(events, now)
@@ -250,20 +255,29 @@ class Hub:
         self.feed.publish()
 
     def _end_requests(self, events: StepEvents, now: float) -> None:
-        requests, journal = self.directory.requests, self.journal
+        journal = self.journal
         for finished in events.finished:
+            if finished.handle in self.ends.expired:
+                self.ends.expired.discard(finished.handle)  # its end has been told
+                continue
             journal.record(finished, now)
-            if (request := requests.pop(finished.handle, None)) is not None:
+            if (request := self.ends.forget(finished.handle)) is not None:
                 self.board.ended(finished.ledger.pages_peak, request.who.choices)
                 request.finished(finished)
         for failed in events.failed:
             journal.record(failed, now)
-            if (request := requests.pop(failed.handle, None)) is not None:
+            if (request := self.ends.forget(failed.handle)) is not None:
                 request.fail(failure(failed))
         if events.finished or events.failed:
             self._look_for_quiet()
 
     # --------------------------------------------------------------------------------------------
+
+    def _expire(self, handle: int, seconds: float) -> None:
+        if self.ends.expire(handle, seconds):
+            self._send_if_alive(CancelRequest(handle))
+        self.feed.publish()
+        self._look_for_quiet()
 
     def _watch(self, wanted: bool) -> None:
         self._send_if_alive(Watch(wanted))

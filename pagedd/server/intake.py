@@ -39,15 +39,21 @@ async def aside(hub: Hub, work: Callable[[], T]) -> T:
 
 
 def submit(
-    hub: Hub, client: Client, handle: int, frame: Generate, model: Model, tokens: list[int]
+    hub: Hub,
+    client: Client,
+    handle: int,
+    frame: Generate,
+    model: Model,
+    tokens: list[int],
+    arrived: float | None = None,
 ) -> OpenRequest:
     """Hand a request to the engine. ``frame`` has passed ``check_frame``.
 
+    ``arrived``: when, on the monotonic clock; None: now.
     Raises PromptTooLong, BadRequest, EngineFailed or ShuttingDown.
     """
     check_prompt_length(len(tokens), model.limits)
     params = core_params(frame.params, len(tokens), model.limits)
-    request = OpenRequest(handle, frame, model.text, len(tokens), client)
     core = Request(
         handle,
         tuple(tokens),
@@ -56,7 +62,8 @@ def submit(
         salt=(frame.cache_salt or "").encode(),
         client=_account(frame, client),
     )
-    hub.submit(request, core)
+    request = OpenRequest(handle, frame, model.text, core, client, arrived)
+    hub.submit(request)
     return request
 
 

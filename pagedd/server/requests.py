@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from pagedd.core import events
 from pagedd.core.plan import TokenLogprobs
+from pagedd.core.request import Request
 from pagedd.errors import PageddError
 from pagedd.protocol import (
     Accepted,
@@ -26,9 +28,11 @@ from pagedd.protocol import (
     TopLogprob,
     Usage,
 )
+from pagedd.server.choices import ChoiceSoFar
 from pagedd.server.edge import stop_strings
 from pagedd.server.journal import Who
 from pagedd.server.outbox import Piece
+from pagedd.server.past import RESTARTED, Past
 from pagedd.server.replies import error_frame
 from pagedd.text.stops import StopStrings
 from pagedd.text.stream import ChoiceText
@@ -60,8 +64,8 @@ class Client(Protocol):
     def ended(self, request: OpenRequest) -> None:
         """Called once, before the last frame is put."""
 
-    def withdraw(self, preparing: Preparing) -> None:
-        """Cancel what the engine does not know yet."""
+    def withdraw(self, preparing: Preparing, error: PageddError | None = None) -> None:
+        """End what the engine does not know yet: it was cancelled, or has failed with ``error``."""
 
 
 class Preparing:
@@ -72,6 +76,7 @@ class Preparing:
         self.frame = frame
         self.client = client
         self.scope = anyio.CancelScope()  # of the wait for its tokens
+        self.arrived = time.monotonic()
 
     @property
     def id(self) -> str:
@@ -89,92 +94,78 @@ class Preparing:
         return _who(self.frame, self.client, 0)
 
 
-class _Choice:
-    """What has come of one choice; its content is kept only when it is not streamed."""
-
-    def __init__(self, text: ChoiceText, *, keep: bool, with_logprobs: bool) -> None:
-        self.text = text
-        self.num_tokens = 0
-        self.tail = ""  # of its text, for who looks on
-        self.finish_reason: str | UnsetType = UNSET
-        self.stop_reason: str | int | UnsetType = UNSET
-        self._kept_text: list[str] | None = [] if keep else None
-        self._kept_tokens: list[int] = []
-        self._kept_logprobs: list[Logprob] | None = [] if keep and with_logprobs else None
-
-    def keep(self, piece: Piece) -> bool:
-        """True when the piece was kept for ``done`` and is not to be sent now."""
-        if self._kept_text is None:
-            return False
-        self._kept_text.append(piece.text)
-        self._kept_tokens += piece.tokens
-        if self._kept_logprobs is not None:
-            self._kept_logprobs += piece.logprobs or ()
-        return True
-
-    def result(self, index: int) -> Choice:
-        """How it ended, for ``done``."""
-        assert isinstance(self.finish_reason, str)
-        kept = self._kept_text is not None
-        return Choice(
-            index=index,
-            finish_reason=self.finish_reason,
-            stop_reason=self.stop_reason,
-            text="".join(self._kept_text) if self._kept_text is not None else UNSET,
-            tokens=self._kept_tokens if kept else UNSET,
-            logprobs=UNSET if self._kept_logprobs is None else self._kept_logprobs,
-        )
-
-
 class OpenRequest:
     """Known by ``handle`` to the engine, by ``id`` to its client.
 
     It ends with exactly one ``done`` (``finished``) or ``error`` (``fail``); what comes for its
     handle afterwards never reaches it, because the hub has forgotten it.
+
+    ``core`` is what the engine gets, also a second time when it dies early enough: see ``held``.
+    ``arrived``: on the monotonic clock.
     """
 
     def __init__(
-        self, handle: int, frame: Generate, text: TextModel, prompt_tokens: int, client: Client
+        self,
+        handle: int,
+        frame: Generate,
+        text: TextModel,
+        core: Request,
+        client: Client,
+        arrived: float | None = None,
     ) -> None:
-        params = frame.params
         self.handle = handle
         self.id = frame.id
-        self.who = _who(frame, client, prompt_tokens)
+        self.core = core
+        self._made = time.monotonic()
+        self.arrived = self._made if arrived is None else arrived
+        self.timeout_s = frame.timeout_s
+        self.cancelling = False  # the engine was told so
+        self.past = Past()
+        self.who = _who(frame, client, len(core.prompt))
         self._client = client
         self._text = text
-        self._prompt_tokens = prompt_tokens
-        self._with_logprobs = params.logprobs is not None
+        self._frame = frame
+        self._prompt_tokens = len(core.prompt)
+        self._with_logprobs = frame.params.logprobs is not None
         self._ended = False
         self._seq: Iterator[int] = itertools.count(1)
-        stops = StopStrings(stop_strings(params))
-        self._choices = [
-            _Choice(
-                ChoiceText(
-                    text.detokenizer(skip_special=params.skip_special_tokens),
-                    stops,
-                    include_stop=params.include_stop_str_in_output,
-                    min_tokens=params.min_tokens,
-                ),
-                keep=not frame.stream,
-                with_logprobs=self._with_logprobs,
-            )
-            for _ in range(params.n)
-        ]
+        self._choices = self._no_choices()
+
+    @property
+    def begun(self) -> bool:
+        """Its client has tokens of it, so that it cannot begin anew."""
+        return self._frame.stream and any(choice.num_tokens for choice in self._choices)
+
+    def begin_anew(self) -> None:
+        """Another engine gets it; whatever the one before it drew, nobody has seen it."""
+        self.past.lost((time.monotonic() - self._made) * 1e3)
+        self._choices = self._no_choices()
 
     def accepted(self, event: events.Accepted) -> None:
         """It waits in the queue."""
-        self._put(Accepted(self.id, event.queue_position, self._prompt_tokens))
+        if not self.past.accepted:
+            self.past.accepted = True
+            self._put(Accepted(self.id, event.queue_position, self._prompt_tokens))
 
     def started(self, event: events.Started) -> None:
         """Its first chunk is computed."""
-        self._put(Started(self.id, event.cached_tokens, event.queued_ms))
+        past = self.past
+        if not past.started:
+            past.started = True
+            self._put(Started(self.id, event.cached_tokens, past.queued_ms + event.queued_ms))
+        while past.away:
+            past.away -= 1
+            self._put(Resumed(self.id, "recompute", RESTARTED, event.pages))
 
     def preempted(self, event: events.Preempted, reason: str) -> None:
         """A sequence of it gave way."""
+        self.past.away += 1
+        self.past.preemptions += 1
         self._put(Preempted(self.id, event.mode, reason, event.pages))
 
     def resumed(self, event: events.Resumed, reason: str) -> None:
         """A sequence of it goes on."""
+        self.past.away -= 1
         self._put(Resumed(self.id, event.mode, reason, event.pages))
 
     def token(self, event: events.Token) -> bool:
@@ -221,7 +212,7 @@ class OpenRequest:
             cached_tokens=event.cached_tokens,
         )
         choices = [choice.result(index) for index, choice in enumerate(self._choices)]
-        self._end(Done(self.id, choices, usage, Ledger(*event.ledger)))
+        self._end(Done(self.id, choices, usage, self.past.ledger(event.ledger)))
 
     def fail(self, error: PageddError) -> None:
         """It ends with an error."""
@@ -234,12 +225,29 @@ class OpenRequest:
             self._client.ended(self)
             self._put(frame)
 
+    def _no_choices(self) -> list[ChoiceSoFar]:
+        frame, params = self._frame, self._frame.params
+        stops = StopStrings(stop_strings(params))
+        return [
+            ChoiceSoFar(
+                ChoiceText(
+                    self._text.detokenizer(skip_special=params.skip_special_tokens),
+                    stops,
+                    include_stop=params.include_stop_str_in_output,
+                    min_tokens=params.min_tokens,
+                ),
+                keep=not frame.stream,
+                with_logprobs=self._with_logprobs,
+            )
+            for _ in range(params.n)
+        ]
+
     def _put(self, frame: Struct) -> None:
         self._client.outbox.put(frame, self.handle)
 
     def _emit(
         self,
-        choice: _Choice,
+        choice: ChoiceSoFar,
         index: int,
         text: str,
         tokens: list[int],

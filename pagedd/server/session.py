@@ -75,11 +75,14 @@ class Session:
         if self._requests.get(request.id) is request:
             del self._requests[request.id]
 
-    def withdraw(self, preparing: Preparing) -> None:
-        """Cancel what the engine does not know yet."""
+    def withdraw(self, preparing: Preparing, error: PageddError | None = None) -> None:
+        """End what the engine does not know yet: it was cancelled, or has failed with ``error``."""
         del self._requests[preparing.id]
         preparing.scope.cancel()
-        self.outbox.put(cancelled_before_start(preparing.frame))
+        if error is None:
+            self.outbox.put(cancelled_before_start(preparing.frame))
+        else:
+            self.outbox.put(error_frame(error, id=preparing.id))
 
     def _receive(self, message: str | bytes, tasks: TaskGroup) -> None:
         try:
@@ -150,7 +153,7 @@ class Session:
                 return  # cancelled: answered already, the id may be another's by now
             del self._requests[frame.id]
             # with the priority that it may have got meanwhile
-            self._submit(preparing.handle, preparing.frame, model, tokens)
+            self._submit(preparing.handle, preparing.frame, model, tokens, preparing.arrived)
         except PageddError as error:
             if self._requests.get(frame.id) is preparing:
                 del self._requests[frame.id]
@@ -158,8 +161,15 @@ class Session:
         finally:
             self._hub.end_preparing(preparing)
 
-    def _submit(self, handle: int, frame: Generate, model: Model, tokens: list[int]) -> None:
-        request = submit(self._hub, self, handle, frame, model, tokens)
+    def _submit(
+        self,
+        handle: int,
+        frame: Generate,
+        model: Model,
+        tokens: list[int],
+        arrived: float | None = None,
+    ) -> None:
+        request = submit(self._hub, self, handle, frame, model, tokens, arrived)
         self._requests[frame.id] = request
 
     def _cancel(self, id: str) -> None:

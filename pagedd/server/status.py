@@ -57,6 +57,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     engine_pid: int
     connections: int
     endpoints: tuple[str, ...]
+    held: int = 0  # requests that wait for another engine
 
 
 def _free_memory() -> int:
@@ -92,6 +93,7 @@ class StatusBoard:
         self._stats = _NO_STATS
         self._before = _NO_STATS  # totals of the engines before this one
         self._lost = 0  # requests that ended because an engine died
+        self._cancelled = 0  # requests that were cancelled while no engine had them
         self._drawn: deque[tuple[float, int]] = deque()  # time, tokens of one step
         self._phases: deque[tuple[float, dict[str, float]]] = deque()
 
@@ -114,6 +116,10 @@ class StatusBoard:
         self._stats = _NO_STATS
         self._gauge.reset()
         self._lost += open_requests
+
+    def cancelled(self) -> None:
+        """A request was cancelled while no engine had it."""
+        self._cancelled += 1
 
     def step(self, step: Step) -> None:
         """What one step did."""
@@ -150,7 +156,7 @@ class StatusBoard:
             dtype="" if ready is None else ready.dtype,
             page_size=0 if ready is None else ready.page_size,
             max_model_len=0 if ready is None else ready.max_model_len,
-            requests=self._requests(),
+            requests=self._requests(facts.held),
             pages=PageCounts(*pages),
             host_pages=HostPageCounts(*host),
             preemptions=preemptions,
@@ -170,7 +176,7 @@ class StatusBoard:
             endpoints=list(facts.endpoints),
             advice=self._advice(now) or UNSET,
             num_requests_running=stats.running,
-            num_requests_waiting=stats.waiting,
+            num_requests_waiting=stats.waiting + facts.held,
             num_requests_swapped=stats.swapped,
             gpu_cache_usage=_share(pages.owned + pages.shared, pages.total),
             host_cache_usage=_share(host.swapped + host.cached, host.total),
@@ -200,14 +206,14 @@ class StatusBoard:
             step_ms=self._step_ms(),
         )
 
-    def _requests(self) -> RequestCounts:
+    def _requests(self, held: int) -> RequestCounts:
         stats, before = self._stats, self._before
         return RequestCounts(
             running=stats.running,
-            waiting=stats.waiting,
+            waiting=stats.waiting + held,
             swapped=stats.swapped,
             finished_total=before.finished_total + stats.finished_total,
-            cancelled_total=before.cancelled_total + stats.cancelled_total,
+            cancelled_total=before.cancelled_total + stats.cancelled_total + self._cancelled,
             failed_total=before.failed_total + stats.failed_total + self._lost,
         )
 

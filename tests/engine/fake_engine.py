@@ -35,6 +35,7 @@ class Options(msgspec.Struct, frozen=True):
     load_gate: str | None = None
     missing: bool = False  # the model is not there
     broken: str | None = None  # loading raises this, unexpectedly
+    broken_from: str | None = None  # loading fails from when this file is there
     log_starts: str | None = None  # a file that gets a line for every start
     note: str = "a note"
     vocab_size: int = 300
@@ -111,6 +112,8 @@ def main(argv: list[str]) -> int:
         wait_at(options.load_gate)
         if options.missing:
             raise ModelNotFound(f"no model at {config.model}")
+        if options.broken_from is not None and Path(options.broken_from).exists():
+            raise RuntimeError("it is broken now")
         if options.broken is not None:
             raise RuntimeError(options.broken)
         ready = Ready(

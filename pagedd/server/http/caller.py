@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import anyio
 
-from pagedd.errors import EngineFailed, SlowConsumer
+from pagedd.errors import PageddError, SlowConsumer
 from pagedd.protocol import Generate
 from pagedd.server.edge import check_frame
 from pagedd.server.http.mailbox import Mailbox
 from pagedd.server.hub import Hub, Model
 from pagedd.server.intake import submit, tokenise_aside
+from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
 
 
@@ -33,14 +34,12 @@ class Caller:
         preparing = [Preparing(self._hub.next_handle(), frame, self) for frame in frames]
         try:
             prompts = [await self._tokens(each, model) for each in preparing]
-            if self._hub.model is not model:
-                raise EngineFailed("the engine was restarted while the prompt was prepared")
             for each, tokens in zip(preparing, prompts, strict=True):
                 if tokens is None:
                     continue  # somebody else has cancelled it, and the mailbox says so
                 # with the priority that it may have got meanwhile
                 frame = each.frame
-                request = submit(self._hub, self, each.handle, frame, model, tokens)
+                request = submit(self._hub, self, each.handle, frame, model, tokens, each.arrived)
                 self._open[each.handle] = request
         except BaseException:
             self.abandon()
@@ -51,10 +50,11 @@ class Caller:
         """Its last frame comes next."""
         self._open.pop(request.handle, None)
 
-    def withdraw(self, preparing: Preparing) -> None:
-        """Cancel what the engine does not know yet."""
+    def withdraw(self, preparing: Preparing, error: PageddError | None = None) -> None:
+        """End what the engine does not know yet: it was cancelled, or has failed with ``error``."""
         preparing.scope.cancel()
-        self.outbox.put(cancelled_before_start(preparing.frame), preparing.handle)
+        frame = cancelled_before_start(preparing.frame) if error is None else error_frame(error)
+        self.outbox.put(frame, preparing.handle)
 
     def abandon(self) -> None:
         """Nobody will read the rest."""

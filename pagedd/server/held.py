@@ -1,0 +1,70 @@
+"""Requests that outlive their engine: who had no token of it yet waits for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pagedd.server.requests import OpenRequest
+
+MAX_RESTARTS = 2  # engines that get a request again; it may be what kills them
+
+
+class Losses(NamedTuple):
+    """Requests that end with their engine."""
+
+    lost: list[OpenRequest]  # begun, or tried often enough
+    cancelled: list[OpenRequest]  # nobody wants them any more
+
+
+class Held:
+    """In the order in which they came. No engine knows them.
+
+    ``expected`` are handles of requests that were being tokenised when the engine died: they were
+    there before its death too, and their clients know nothing of it.
+    """
+
+    def __init__(self) -> None:
+        self._requests: dict[int, OpenRequest] = {}
+        self._expected: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __contains__(self, handle: int) -> bool:
+        return handle in self._requests
+
+    def take(self, requests: Iterable[OpenRequest], expected: Iterable[int]) -> Losses:
+        """The engine died with these: keep those that can begin anew."""
+        losses = Losses([], [])
+        for request in requests:
+            if request.cancelling:
+                losses.cancelled.append(request)
+            elif request.begun or request.past.restarts >= MAX_RESTARTS:
+                losses.lost.append(request)
+            else:
+                self._requests[request.handle] = request
+        self._expected = frozenset(expected)
+        return losses
+
+    def expects(self, handle: int) -> bool:
+        """It was being tokenised when the engine died."""
+        return handle in self._expected
+
+    @property
+    def handles(self) -> list[int]:
+        """Of all, in their order."""
+        return list(self._requests)
+
+    def add(self, request: OpenRequest) -> None:
+        """One that was expected: it has its tokens now."""
+        self._requests[request.handle] = request
+
+    def forget(self, handle: int) -> None:
+        """It has ended."""
+        self._requests.pop(handle, None)
+
+    def release(self) -> list[OpenRequest]:
+        """There is an engine again, which is to get all of them."""
+        requests, self._requests = self._requests, {}
+        return list(requests.values())
