@@ -61,10 +61,10 @@ def test_the_times_of_this_machine_go_on() -> None:
 
 def test_a_rate_that_eases_comes_less_often_but_at_once_when_hurried() -> None:
     rate = Rate(10.0)
-    rate.ease = 4.0
+    rate.least = 0.4
     due = [number / 10 for number in range(1, 14) if rate.due(number / 10)]
     assert due == [0.1, 0.5, 0.9, 1.3]
     rate.hurry()
     assert rate.due(1.31)
-    rate.ease = 1.0
+    rate.least = 0.0
     assert rate.due(1.41)

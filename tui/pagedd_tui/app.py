@@ -23,7 +23,7 @@ from pagedd_tui.filter import EVERYTHING, Filter
 from pagedd_tui.help import Help
 from pagedd_tui.live import LiveSource
 from pagedd_tui.page_map import PageMap
-from pagedd_tui.painter import EASE
+from pagedd_tui.painter import EASED_S
 from pagedd_tui.palette import Palette, choose, following
 from pagedd_tui.plain import plain
 from pagedd_tui.requests import RequestTable
@@ -33,7 +33,6 @@ from pagedd_tui.yielding import Busy, step_back
 
 MAP_HZ = 10.0
 MAP_HZ_SSH = 4.0  # every frame costs bytes there
-LEAST_HZ = 0.1  # that a daemon gives
 
 
 class Dashboard(Shell):
@@ -264,7 +263,7 @@ def _yielding(source: Source, *, recorded: bool) -> Callable[[float], bool]:
 
     def look(now: float) -> bool:
         busy = watch.look(now)
-        source.hz = max(hz / EASE, LEAST_HZ) if busy else hz
+        source.hz = min(hz, 1 / EASED_S) if busy else hz
         return busy
 
     return look

@@ -14,18 +14,18 @@ steady: Clock = time.monotonic
 class Rate:
     """Says when the next time has come, ``hz`` times a second at the most. Sleeps never.
 
-    ``ease``: so many times less often.
+    ``least``: seconds that have to pass in any case.
     """
 
     def __init__(self, hz: float) -> None:
         self._period = 1 / hz
         self._last = -math.inf
-        self.ease = 1.0
+        self.least = 0.0
 
     def due(self, now: float) -> bool:
         """Whether it is time; then the next is a period later. A clock set back starts anew."""
         # timers come a little early at times: a tenth of a period is no reason to skip a turn
-        if self._last <= now < self._last + 0.9 * self.ease * self._period:
+        if self._last <= now < self._last + 0.9 * max(self._period, self.least):
             return False
         self._last = now
         return True

@@ -31,7 +31,7 @@ from pagedd_tui.summary import summary_lines
 
 TABLE_HZ = 4.0
 CHART_HZ = 2.0
-EASE = 4.0  # so many times less often while other programs want the cores
+EASED_S = 2.0  # from picture to picture while other programs want the cores
 _MOST_HELD = 1200  # counters that wait for the charts to be live again
 
 
@@ -83,12 +83,13 @@ class Painter:
         self._bright = False  # the maps show what the last frame has changed
         self.title = "live"
         self.can_command = False
+        self.least = 0.0  # seconds from picture to picture, in any case
 
     def yield_to_others(self, busy: bool) -> None:
         """While other programs want the cores, draw less often; what a key asks for, at once."""
-        ease = EASE if busy else 1.0
+        self.least = EASED_S if busy else 0.0
         for rate in (self._maps, self._tables, self._charts):
-            rate.ease = ease
+            rate.least = self.least
 
     def stir(self, *, pages: bool = False) -> None:
         """Something else is to be shown: by the next tick; ``pages``: all of the maps too."""

@@ -88,6 +88,7 @@ class Shell(App[None]):
         self.map_hz = map_hz
         self._busy = busy
         self._asks, self._asking = Rate(_ASK_HZ), False
+        self._toned = (False, True)  # lost, and in colour, as the classes say
         self._soon = False  # a tick is on its way already
         self._key_map = {id: key for id, key in (key_map or {}).items() if id in keys.IDS}
         self.looking.keys = keys.mapped(self._key_map)
@@ -143,7 +144,7 @@ class Shell(App[None]):
         self.arrange()
         self.feed.live = self.source.title == LIVE
         self.listen()
-        self.set_interval(1 / max(self.map_hz, _TICK_HZ), self.tick)
+        self.keep_time()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and those of the palette."""
@@ -163,6 +164,13 @@ class Shell(App[None]):
             taken += 1
             if taken % _AT_ONCE == 0:
                 await anyio.sleep(0)
+
+    @work(exclusive=True, group="time")
+    async def keep_time(self) -> None:
+        """The frame clock. It slows down with what it drives: a timer that only looks costs too."""
+        while True:
+            await anyio.sleep(max(1 / max(self.map_hz, _TICK_HZ), self.painter.least))
+            self.tick()
 
     def take(self, item: Item) -> None:
         """One item: no message, nothing drawn."""
@@ -196,8 +204,10 @@ class Shell(App[None]):
             self.looking.has_host = has_host
             self.arrange()
         lost, coloured = self.feed.lost is not None, self.looking.palette.coloured
-        self.set_class(lost and coloured, "lost")
-        self.set_class(lost and not coloured, "pale")
+        if (lost, coloured) != self._toned:  # setting a class costs more than the rest of a tick
+            self._toned = lost, coloured
+            self.set_class(lost and coloured, "lost")
+            self.set_class(lost and not coloured, "pale")
         self.painter.yield_to_others(self._busy(now))
         self.painter.paint(now)
         idle = not self._asking and self.feed.lost is None and self.feed.model.frame
