@@ -1,7 +1,8 @@
 """Keeps an engine process alive: start, watch, restart, give up.
 
-States: ``loading`` until the engine is ready; ``ready``; ``stalled`` while there is work and no
-report has come for :data:`STALL_S`; ``failed`` between the death of an engine and the next start.
+States: ``loading`` until the engine is ready; ``ready``; ``stalled`` while its process is stopped,
+or there is work and it has neither reported nor computed for :data:`STILL_S`, or not reported for
+:data:`STALL_S`; ``failed`` between the death of an engine and the next start.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import Literal, Protocol, assert_never
@@ -29,6 +29,8 @@ from pagedd.engine.messages import (
     Report,
     Step,
 )
+from pagedd.engine.output import logged
+from pagedd.engine.pulse import Pulse
 from pagedd.errors import EngineFailed, PageddError, UsageError
 from pagedd.interpreter import module_command
 
@@ -36,9 +38,11 @@ logger = logging.getLogger(__name__)
 
 ENGINE_COMMAND = tuple(module_command("pagedd.engine.main"))
 STALL_S = 30.0  # work and no report for so long: stalled
+STILL_S = 3.0  # and the process has computed nothing meanwhile
+LOOK_S = 1.0  # at whether it moves
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LIMIT_S = 10.0
-HEALTHY_S = 60.0  # ready for so long: earlier failures are forgotten
+HEALTHY_S = 60.0  # ready for so long, or a request answered: earlier failures are forgotten
 MAX_FAILURES = 5  # in a row
 GRACE_S = 0.5  # between asking an engine to end and killing it
 
@@ -86,6 +90,7 @@ class Supervisor:
         self._failures = 0
         self._served = False  # some engine has been ready
         self._ready_at: float | None = None
+        self._answered = False  # this engine has finished a request
         self._quiet_since: float | None = None  # when the wait for the next report began
         self._fatal: Fatal | None = None
         self._becoming_ready = anyio.Event()
@@ -133,22 +138,25 @@ class Supervisor:
                 if fatal.code == "bad_request"
                 else StartFailed(fatal.message)
             )
-        healthy = self._ready_at is not None and time.monotonic() - self._ready_at > HEALTHY_S
+        ready_at = self._ready_at
+        healthy = self._answered or (
+            ready_at is not None and time.monotonic() - ready_at > HEALTHY_S
+        )
         self._failures = 1 if healthy else self._failures + 1
         if self._failures >= MAX_FAILURES:
             raise EngineFailed(f"the engine failed {self._failures} times in a row: {reason}")
 
     async def _live(self) -> str:
         """One engine from start to end. Returns why it ended."""
-        self._fatal, self._ready_at, self._quiet_since = None, None, None
+        self._fatal, self._ready_at, self._quiet_since, self._answered = None, None, None, False
         self._becoming_ready, self._announced = anyio.Event(), None
         ours, theirs = socket.socketpair()
         with ours, theirs:
             process = await anyio.open_process(
                 [*self._command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # what a library prints is a log line
-                stderr=None,
+                stdout=subprocess.PIPE,  # what a library prints is a log line
+                stderr=subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C may come before Python could ignore it
             )
@@ -156,20 +164,25 @@ class Supervisor:
             theirs.close()
             link = await DaemonLink.open(ours.dup())
         try:
-            await self._converse(link)
+            async with logged(process):
+                try:
+                    await self._converse(link, process.pid)
+                finally:
+                    self._link = None
+                    with anyio.CancelScope(shield=True):
+                        await self._end(process, link)
+                    self.engine_pid = 0
         finally:
-            self._link = None
             with anyio.CancelScope(shield=True):
-                await self._end(process, link)
-            self.engine_pid = 0
+                await process.aclose()
         return self._fatal.message if self._fatal is not None else _how_it_ended(process)
 
-    async def _converse(self, link: DaemonLink) -> None:
+    async def _converse(self, link: DaemonLink, pid: int) -> None:
         """Read until end of file; beside it, commands are written and the silence is timed."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write, link)
             tasks.start_soon(self._become_ready, link)
-            tasks.start_soon(self._watch)
+            tasks.start_soon(self._watch, Pulse(pid))
             await link.read(self._report)
             tasks.cancel_scope.cancel()
 
@@ -184,6 +197,7 @@ class Supervisor:
         match report:
             case Step():
                 self._alive()
+                self._answered = self._answered or _answers(report)
                 self._owner.engine_step(report)
             case Loading(phase, fraction):
                 self._owner.engine_loading(phase, fraction)
@@ -197,9 +211,12 @@ class Supervisor:
 
     def _alive(self) -> None:
         if self.state == "stalled":
-            logger.warning("the engine reports again")
-            self.state, self.reason = "ready", None
+            self._moves()
         self._quiet_since = time.monotonic()
+
+    def _moves(self) -> None:
+        logger.warning("the engine moves again")
+        self.state, self.reason = "ready", None
 
     async def _become_ready(self, link: DaemonLink) -> None:
         await self._becoming_ready.wait()
@@ -216,18 +233,33 @@ class Supervisor:
         self.state, self.reason = "ready", None
         self._owner.engine_serves()
 
-    async def _watch(self) -> None:
-        """Say ``stalled`` when work is there and reports are not."""
+    async def _watch(self, pulse: Pulse) -> None:
+        """Say ``stalled`` when it does not move, and that it does again."""
         while True:
-            await anyio.sleep(self._stall_s / 10)
-            if not self._owner.has_work():
-                self._quiet_since = None
-            elif self._quiet_since is None:
-                self._quiet_since = time.monotonic()
-            elif self.state == "ready" and time.monotonic() - self._quiet_since > self._stall_s:
-                self.state = "stalled"
-                self.reason = f"the engine has work and has not reported for {self._stall_s:g} s"
-                logger.error(self.reason)
+            await anyio.sleep(min(self._stall_s / 10, LOOK_S))
+            pulse.look()
+            reason = self._why_stalled(pulse)
+            if reason is not None and self.state in ("ready", "stalled"):
+                if self.state == "ready":
+                    logger.error(reason)
+                self.state, self.reason = "stalled", reason
+            elif reason is None and self.state == "stalled":
+                self._moves()
+
+    def _why_stalled(self, pulse: Pulse) -> str | None:
+        if pulse.stopped:
+            return f"the engine process {self.engine_pid} was stopped (SIGSTOP)"
+        if not self._owner.has_work():
+            self._quiet_since = None
+            return None
+        if self._quiet_since is None:
+            self._quiet_since = time.monotonic()
+        silent = time.monotonic() - self._quiet_since
+        if silent > self._stall_s:
+            return f"the engine has work and has not reported for {self._stall_s:g} s"
+        if min(silent, pulse.still_s) > STILL_S:
+            return f"the engine has work and has neither reported nor computed for {STILL_S:g} s"
+        return None
 
     async def _end(self, process: Process, link: DaemonLink) -> None:
         """Close the link, which asks it to end; wait; kill: one that loads cannot listen."""
@@ -237,13 +269,17 @@ class Supervisor:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        await process.aclose()
 
 
 class StartFailed(PageddError):
     """The engine says that it cannot start with what it was given."""
 
     code = "model_not_found"
+
+
+def _answers(step: Step) -> bool:
+    """A request was answered to its end."""
+    return any(not finished.cancelled for finished in step.events.finished)
 
 
 def _how_it_ended(process: Process) -> str:

@@ -117,6 +117,11 @@ class StatusBoard:
         self._gauge.reset()
         self._lost += open_requests
 
+    @property
+    def busy(self) -> bool:
+        """The engine had work at its last report."""
+        return self._stats.running + self._stats.waiting > 0
+
     def cancelled(self) -> None:
         """A request was cancelled while no engine had it."""
         self._cancelled += 1
