@@ -30,6 +30,7 @@ from pagedd.server.http.gateway import Gateway
 from pagedd.server.http.serving import HttpEdge
 from pagedd.server.hub import Hub
 from pagedd.server.listener import Listener
+from pagedd.server.metrics import Metrics, Now
 from pagedd.server.notify import Notifier
 from pagedd.server.settings import DaemonSettings
 from pagedd.server.sockets import InstanceLock, Owner, bind_tcp, bind_unix, endpoint
@@ -115,6 +116,7 @@ class Daemon:
             model_name=model,
             max_queue=settings.max_queue,
             board=self._board,
+            metrics=Metrics(settings.metrics_namespace, self._look),
             request_timeout=settings.request_timeout,
             on_loading=self._on_loading,
             on_ready=self._on_ready,
@@ -180,6 +182,16 @@ class Daemon:
         )
         status = self._board.status(facts)
         return status if ref is None else msgspec.structs.replace(status, ref=ref)
+
+    def _look(self) -> Now:
+        hub, kinds = self._hub, {"websocket": self._listener.connections}
+        return Now(
+            status=self.status(None),
+            ready=None if hub.model is None else hub.model.ready,
+            preparing=len(hub.directory.preparing),
+            held=len(hub.held),
+            connections=kinds | {"http": self._http_connections},
+        )
 
     @property
     def _http_connections(self) -> int:

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -31,13 +30,14 @@ from pagedd.errors import EngineFailed, PageddError, QueueFull, ShuttingDown
 from pagedd.protocol import Hello
 from pagedd.server.deadlines import Deadlines
 from pagedd.server.directory import Directory
-from pagedd.server.edge import EdgeLimits
-from pagedd.server.ends import Ends
+from pagedd.server.ends import EndCount, Ends
 from pagedd.server.feed import EventFeed
 from pagedd.server.greeting import hello_of
 from pagedd.server.held import Held
 from pagedd.server.inquiries import Inquiries
 from pagedd.server.journal import Journal
+from pagedd.server.metrics import Metrics
+from pagedd.server.model import EngineGate, Model
 from pagedd.server.replies import failure
 from pagedd.server.requests import OpenRequest, Preparing
 from pagedd.server.state_feed import StateFeed
@@ -51,22 +51,6 @@ logger = logging.getLogger(__name__)
 TOKENIZER_THREADS = 2
 
 
-class EngineGate(Protocol):
-    """What the hub needs of the supervisor."""
-
-    def send(self, command: Command) -> None:
-        """Raises EngineFailed when no engine is ready."""
-
-
-class Model:
-    """What is known once an engine is ready."""
-
-    def __init__(self, ready: Ready, text: TextModel) -> None:
-        self.ready = ready
-        self.text = text
-        self.limits = EdgeLimits.of(ready)
-
-
 class Hub:
     """Implements the supervisor's EngineOwner. ``on_ready`` is called for every new engine."""
 
@@ -77,6 +61,7 @@ class Hub:
         model_name: str,
         max_queue: int,
         board: StatusBoard,
+        metrics: Metrics,
         on_loading: Callable[[str, float], None],
         on_ready: Callable[[Ready], None],
         request_timeout: float | None = None,
@@ -84,6 +69,7 @@ class Hub:
     ) -> None:
         self.boot_id = boot_id
         self.board = board
+        self.metrics = metrics
         self.directory = Directory()
         self.journal = Journal()
         self.feed = EventFeed(self.journal, clock)
@@ -94,7 +80,8 @@ class Hub:
         self.draining = False
         self.deadlines = Deadlines(request_timeout, self._expire)
         self.held = Held()
-        self.ends = Ends(self.directory, self.journal, self.held, self.deadlines, board, clock)
+        count = EndCount(board, metrics.requests)
+        self.ends = Ends(self.directory, self.journal, self.held, self.deadlines, count, clock)
         self._max_queue = max_queue
         self._model_name = model_name
         self._on_loading = on_loading
@@ -126,6 +113,7 @@ class Hub:
             raise EngineFailed("the engine is loading the model; try again when it is ready")
         preparing = len(self.directory.preparing)
         if preparing >= self._max_queue:
+            self.metrics.requests.queue_full += 1
             raise QueueFull(f"{preparing} requests are being tokenised (max_queue)")
         return self.model
 
@@ -143,6 +131,8 @@ class Hub:
         del self.directory.preparing[request.handle]
         if request.handle not in self.directory.requests:
             self.deadlines.disarm(request.handle)
+        if request.withdrawn:
+            self.ends.count.cancelled()
         self._look_for_quiet()
 
     def next_handle(self) -> int:
@@ -160,6 +150,7 @@ class Hub:
                 raise
             self.held.add(request)
         self.directory.requests[request.handle] = request
+        self.metrics.requests.began(request)
         self.journal.know(request.handle, request.who)
         self.deadlines.arm(request.handle, request.arrived, request.timeout_s)
 
@@ -179,7 +170,10 @@ class Hub:
 
     def abandon(self, request: OpenRequest) -> None:
         """Nobody will read the rest: forget it at once."""
+        held = request.handle in self.held
         if self.ends.forget(request.handle) is not None:
+            if held:
+                self.ends.count.cancelled(request.handle)
             self._send_if_alive(CancelRequest(request.handle))
             self._look_for_quiet()
 
@@ -192,7 +186,7 @@ class Hub:
 
     def fail_all(self, error: PageddError) -> None:
         """End every open request with an error, and every question about one."""
-        self.ends.fail(list(self.directory.requests.values()), error)
+        self.ends.lose(list(self.directory.requests.values()), error)
         self.inquiries.fail_all(error)
         self.feed.publish()
         self._look_for_quiet()
@@ -201,7 +195,7 @@ class Hub:
 
     def has_work(self) -> bool:
         """Is a request open that the engine must answer?"""
-        return bool(self.directory.requests)
+        return bool(self.directory.requests or self.ends.expired) or self.board.busy
 
     def engine_loading(self, phase: str, fraction: float) -> None:
         """Progress of the load."""
@@ -214,12 +208,14 @@ class Hub:
             text = await anyio.to_thread.run_sync(TextModel.load, ready.text_dir)
         self.model = Model(ready, text)
         self.board.engine_ready(ready)
+        self.metrics.engine_ready()
         self._on_ready(ready)
 
     def engine_serves(self) -> None:
         """The new one gets what was held, and who looks on wants to see it."""
         for request in self.held.release():
             request.begin_anew()
+            self.metrics.requests.began(request)
             self._send(Submit(request.core, again=True))
         self.state_feed.engine_serves()
 
@@ -229,9 +225,11 @@ class Hub:
         requests, error = self.directory.requests, EngineFailed(f"the engine failed: {reason}")
         losses = self.held.take(list(requests.values()), self.directory.preparing)
         self.board.engine_lost(len(losses.lost))
-        self.ends.fail(losses.lost, error)
+        self.ends.lose(losses.lost, error)
         for request in losses.cancelled:
             self.ends.cancelled(request)
+        self.ends.count.engine_lost(requests)
+        self.metrics.steps.engine_lost()
         self.inquiries.fail_all(error)
         self.journal.forget_all()
         self.ends.expired.clear()
@@ -243,6 +241,7 @@ class Hub:
     def engine_step(self, step: Step) -> None:
         """Carry a step's events to their requests, in the order of its lists."""
         self.board.step(step)
+        self.metrics.step(step)
         events, now = step.events, self._clock()
         idle = not step.stats.running and not step.stats.waiting
         for handle, choice in tell(events, self.directory.requests, self.journal, now, idle=idle):
@@ -257,6 +256,7 @@ class Hub:
     def _end_requests(self, events: StepEvents, now: float) -> None:
         journal = self.journal
         for finished in events.finished:
+            self.metrics.requests.finished(finished)
             if finished.handle in self.ends.expired:
                 self.ends.expired.discard(finished.handle)  # its end has been told
                 continue
@@ -265,6 +265,7 @@ class Hub:
                 self.board.ended(finished.ledger.pages_peak, request.who.choices)
                 request.finished(finished)
         for failed in events.failed:
+            self.metrics.requests.failed(failed)
             journal.record(failed, now)
             if (request := self.ends.forget(failed.handle)) is not None:
                 request.fail(failure(failed))

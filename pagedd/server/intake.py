@@ -12,7 +12,8 @@ import msgspec
 from pagedd.core.request import Request
 from pagedd.protocol import Generate, Message, Tool
 from pagedd.server.edge import check_prompt_length, core_params
-from pagedd.server.hub import Hub, Model
+from pagedd.server.hub import Hub
+from pagedd.server.model import Model
 from pagedd.server.requests import Client, OpenRequest
 
 T = TypeVar("T")

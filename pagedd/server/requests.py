@@ -136,6 +136,16 @@ class OpenRequest:
         """Its client has tokens of it, so that it cannot begin anew."""
         return self._frame.stream and any(choice.num_tokens for choice in self._choices)
 
+    @property
+    def finish_reasons(self) -> list[str | None]:
+        """Of each choice; None: it has not ended."""
+        return [choice.finish_reason or None for choice in self._choices]
+
+    @property
+    def token_counts(self) -> list[int]:
+        """Of each choice, what its client got."""
+        return [choice.num_tokens for choice in self._choices]
+
     def begin_anew(self) -> None:
         """Another engine gets it; whatever the one before it drew, nobody has seen it."""
         self.past.lost((time.monotonic() - self._made) * 1e3)

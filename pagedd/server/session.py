@@ -28,8 +28,9 @@ from pagedd.protocol import (
 from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame
-from pagedd.server.hub import Hub, Model
+from pagedd.server.hub import Hub
 from pagedd.server.intake import submit, tokenise_aside
+from pagedd.server.model import Model
 from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start

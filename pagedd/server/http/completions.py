@@ -19,8 +19,8 @@ from pagedd.server.http.job import EventStream, Job, unless_gone
 from pagedd.server.http.logprobs import text_logprobs
 from pagedd.server.http.reading import read
 from pagedd.server.http.refuse import json_response
-from pagedd.server.hub import Model
 from pagedd.server.intake import tokenise_aside
+from pagedd.server.model import Model
 from pagedd.server.outbox import Piece
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's, and vLLM's

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from pagedd.errors import BadRequest, ModelNotFound
 from pagedd.protocol import Status
 from pagedd.server.http.caller import Caller
-from pagedd.server.hub import Hub, Model
+from pagedd.server.hub import Hub
+from pagedd.server.model import Model
 
 _MAX_NAME = 64  # characters of a client's name for a request
 

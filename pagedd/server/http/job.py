@@ -17,7 +17,7 @@ from pagedd.protocol import Accepted, Done, Error, Generate, Started
 from pagedd.server.http.answers import Usage
 from pagedd.server.http.caller import Caller
 from pagedd.server.http.refuse import Cancelled, error_answer, error_of
-from pagedd.server.hub import Model
+from pagedd.server.model import Model
 from pagedd.server.outbox import Piece
 
 SLOW_GRACE_S = 5.0

@@ -13,8 +13,8 @@ from pagedd.server.http.chat import messages_of
 from pagedd.server.http.gateway import Gateway
 from pagedd.server.http.reading import read
 from pagedd.server.http.refuse import json_response
-from pagedd.server.hub import Model
 from pagedd.server.intake import aside, for_template
+from pagedd.server.model import Model
 
 
 async def models(gateway: Gateway, request: Request) -> Response:
