@@ -25,6 +25,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("chat", "talk with the model"),
     ("pull", "download a model"),
     ("bench", "measure the daemon under load"),
+    ("metrics", "say where Prometheus finds the metrics; print a dashboard"),
     ("doctor", "check this machine"),
     ("config", "show the settings and where they come from"),
     ("completions", "print completions for a shell"),

@@ -24,7 +24,7 @@ from pagedd_tui.keys import KEYS, bindings
 from pagedd_tui.palette import PALETTES, choose
 
 MAN = Path(__file__).parents[2] / "man"
-PAGES = ("pagedd.1", "pagedd-top.1", "pagedd.toml.5", "pagedd-protocol.7")
+PAGES = ("pagedd.1", "pagedd-top.1", "pagedd.toml.5", "pagedd-metrics.7", "pagedd-protocol.7")
 OWN_PAGES = {"top": "pagedd-top.1"}  # commands that pagedd.1 only points to
 
 
