@@ -6,6 +6,7 @@
 #                          VENV= PYTHON=python3 takes a Python that has torch for CUDA already.
 PYTHON ?= python3
 VENV ?= .venv
+BINARY ?= dist/pagedd
 BIN := $(VENV)/bin
 # Several versions of torch fit; the pinned one is the small CPU build where no GPU is meant.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -36,22 +37,22 @@ test: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(VENV)/ready
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout 0
 
 # The one file takes the newest releases that fit, like an installation. The compiled parts are for
 # one minor version of Python, so the file asks for it; and it boots from its cache without a detour,
 # because what it unpacks then depends on nothing else. Of pex's two resolvers, the one that knows
 # extras.
 binary: $(VENV)/ready
-	mkdir -p dist
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/pex . --constraints constraints.txt --use-pip-config \
+	mkdir -p $(dir $(BINARY))
+	$(BIN)/pex . --constraints constraints.txt --use-pip-config \
 	  --resolver-version pip-2020-resolver --python-path $(abspath $(BIN)) \
 	  --interpreter-constraint "$$($(BIN)/python -c 'import sys; print("CPython==%d.%d.*" % sys.version_info[:2])')" \
 	  --venv prepend --sh-boot --inherit-path=fallback --compile \
 	  --exclude torch --exclude triton --exclude transformers \
 	  --preamble-file scripts/binary_preamble.py --entry-point pagedd.cli.main:main \
-	  --output-file dist/pagedd
-	@ls -l dist/pagedd
+	  --output-file $(BINARY)
+	@ls -l $(BINARY)
 
 gpu-check: $(if $(strip $(VENV)),$(VENV)/ready)
 	PYTHONPATH=$(CURDIR):$(CURDIR)/kernels $(if $(strip $(VENV)),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(if $(DRY),--dry)
