@@ -15,6 +15,8 @@ _MAX_MESSAGE = 300  # characters of a message that may repeat what the client wr
 _MAX_RESCUED = 1 << 20  # characters of malformed text that are read again to find out more
 _PATH = re.compile(r" - at (`key` in )?`\$(?P<path>[^`]*)`$")
 _PART = re.compile(r"\.(\w+)|\[(\d+)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$(?P<path>.*)`)?$")
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*?)`(?: - at `\$(?P<path>.*)`)?$")
 
 
 def shortened(message: str) -> str:
@@ -24,6 +26,10 @@ def shortened(message: str) -> str:
 
 def named(message: str, frame: Any) -> str:
     """ "Expected … - at `$.params.n`" → "params.n: expected …, got 0"."""
+    for pattern, said in ((_UNKNOWN, "there is no such field"), (_MISSING, "must be given")):
+        if (field := pattern.match(message)) is not None:
+            path = (field["path"] or "").lstrip(".")
+            return f"{path}{'.' if path else ''}{field['name'][:_MAX_SHOWN]}: {said}"
     found = _PATH.search(message)
     if found is None:
         return message[0].lower() + message[1:]
