@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,10 +106,12 @@ class Screen:
 
 
 @contextmanager
-def on_terminal(*arguments: str, env: Mapping[str, str]) -> Iterator[Screen]:
-    """Run a command on a pseudo terminal."""
+def on_terminal(
+    *arguments: str, env: Mapping[str, str], pagedd: Sequence[str] = PAGEDD
+) -> Iterator[Screen]:
+    """Run a command on a pseudo terminal. ``pagedd`` is the command itself."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-c", _ON_TERMINAL, *PAGEDD, *arguments]
+    command = [sys.executable, "-c", _ON_TERMINAL, *pagedd, *arguments]
     process = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, env=dict(env), start_new_session=True
     )

@@ -14,7 +14,10 @@ from tests.cli.records import WAITS
 from tests.cli.terminal import environment, run
 
 NAMES = [name for name, _ in VERBS]
-HEAVY = ("torch", "transformers", "numpy", "anyio", "jinja2", "tokenizers", "huggingface_hub")
+HEAVY = (
+    *("torch", "triton", "transformers", "tokenizers", "safetensors", "gguf", "numpy"),
+    *("anyio", "jinja2", "huggingface_hub", "starlette", "uvicorn", "llguidance"),
+)
 # What --help must not even wait for.
 SLOW = (*HEAVY, "websockets", "msgspec", "rich", "asyncio", "tomllib", "psutil")
 
