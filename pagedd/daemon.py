@@ -1,7 +1,7 @@
 """The daemon process: sockets, sessions and the engine's supervisor, from start to end.
 
 Signals: SIGTERM or one SIGINT drains, a second of them ends the requests at once and makes the exit
-code 130; SIGHUP says what cannot be reloaded; SIGUSR1 writes the status to the log.
+code 130; SIGHUP reads settings again; SIGUSR1 writes the status and all stacks to the log.
 """
 
 from __future__ import annotations
@@ -11,37 +11,39 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import anyio
 import msgspec
 
-from pagedd.engine.messages import Ready
 from pagedd.engine.supervisor import ENGINE_COMMAND, STALL_S, Supervisor
 from pagedd.errors import PageddError, ShuttingDown
 from pagedd.protocol import Status
 from pagedd.server import logs
+from pagedd.server.announcer import Announcer
 from pagedd.server.http.gateway import Gateway
 from pagedd.server.http.serving import HttpEdge
 from pagedd.server.hub import Hub
+from pagedd.server.keys import ApiKeys
 from pagedd.server.listener import Listener
 from pagedd.server.metrics import Metrics, Now
-from pagedd.server.notify import Notifier
+from pagedd.server.ready_pipe import ReadyPipe
+from pagedd.server.reload import Reloader
 from pagedd.server.settings import DaemonSettings
 from pagedd.server.sockets import InstanceLock, Owner, bind_tcp, bind_unix, endpoint
 from pagedd.server.status import Facts, StatusBoard
+from pagedd.server.tls import server_context
 
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 FLUSH_S = 0.3  # at the end, for the last frames of clients that read
-NO_SWAP_SPACE = "--preemption-mode swap without swap space: what gives way has to be computed again"
-LOADING_EXTENDS_US = 60_000_000  # a load that reports progress may take so long to the next report
+ReadAgain = Callable[[], DaemonSettings]
 
 
 def run_daemon(
@@ -49,16 +51,20 @@ def run_daemon(
     *,
     command: Sequence[str] = ENGINE_COMMAND,
     stall_s: float = STALL_S,
+    read_again: ReadAgain | None = None,
 ) -> int:
     """Serve until a signal. Returns the exit code: 0 after a drain, 130 when it was cut short.
 
-    Raises PageddError, with its exit code, when the daemon cannot start or its engine cannot be
-    kept alive; ``ready_fd`` and the log file have been told then.
+    ``read_again`` gives the settings at SIGHUP. Raises PageddError, with its exit code, when the
+    daemon cannot start or its engine cannot be kept alive; ``ready_fd`` and the log file have been
+    told then.
     """
     ready_pipe = ReadyPipe(settings.ready_fd)
     try:
-        logs.configure(settings.log_level, settings.log_file)
-        return anyio.run(_run, settings, command, stall_s, ready_pipe)
+        limits = settings.log_max_size, settings.log_keep
+        log = logs.configure(settings.log_level, settings.log_file, *limits)
+        make = partial(Daemon, settings, command, stall_s, ready_pipe, log, read_again)
+        return anyio.run(_run, make)
     except PageddError as error:
         if settings.log_file is not None:
             logger.error(error.message)
@@ -66,31 +72,8 @@ def run_daemon(
         raise
 
 
-async def _run(
-    settings: DaemonSettings, command: Sequence[str], stall_s: float, ready_pipe: ReadyPipe
-) -> int:
-    return await Daemon(settings, command, stall_s, ready_pipe).run()
-
-
-class ReadyPipe:
-    """The write end of the pipe that ``--detach`` reads: one line, then end of file."""
-
-    def __init__(self, fd: int | None) -> None:
-        self._fd = fd
-        if fd is not None:
-            os.set_inheritable(fd, False)
-
-    def write(self, line: str) -> None:
-        """The first line counts; later ones have no reader."""
-        if self._fd is None:
-            return
-        fd, self._fd = self._fd, None
-        try:
-            os.write(fd, f"{line}\n".encode())
-        except OSError:
-            logger.warning("who waited for the daemon's start is gone")
-        finally:
-            os.close(fd)
+async def _run(make: Callable[[], Daemon]) -> int:
+    return await make().run()
 
 
 class Daemon:
@@ -102,10 +85,14 @@ class Daemon:
         command: Sequence[str],
         stall_s: float,
         ready_pipe: ReadyPipe,
+        log: logs.Log,
+        read_again: ReadAgain | None,
     ) -> None:
         self._settings = settings
-        self._ready_pipe = ready_pipe
-        self._notifier = Notifier.from_environment()
+        self._announcer = Announcer(settings, ready_pipe)
+        self._log = log
+        self._keys = ApiKeys(settings.api_keys)
+        self._tls = None if settings.tls is None else server_context(settings.tls)
         self._boot_id = secrets.token_hex(8)
         self._version = version("pagedd")
         model = settings.engine.model
@@ -118,17 +105,26 @@ class Daemon:
             board=self._board,
             metrics=Metrics(settings.metrics_namespace, self._look),
             request_timeout=settings.request_timeout,
-            on_loading=self._on_loading,
-            on_ready=self._on_ready,
+            on_loading=self._announcer.loading,
+            on_ready=self._announcer.ready,
         )
         self._supervisor = Supervisor(settings.engine, self._hub, command=command, stall_s=stall_s)
         self._hub.connect_engine(self._supervisor)
         self._listener = Listener(
             self._hub,
-            api_keys=settings.api_keys,
+            keys=self._keys,
+            tls=self._tls,
             allow_origin=settings.allow_origin,
             outbox_bytes=settings.outbox_bytes,
             get_status=self.status,
+        )
+        self._reloader = Reloader(
+            settings,
+            read_again,
+            log=log,
+            keys=self._keys,
+            context=self._tls,
+            deadlines=self._hub.deadlines,
         )
         self._gateway = Gateway(
             hub=self._hub,
@@ -146,7 +142,6 @@ class Daemon:
         self._engine_ended = anyio.Event()
         self._failure: PageddError | None = None
         self._exit_code = 0
-        self._been_ready = False
 
     async def run(self) -> int:
         """Lock and sockets first: nothing is loaded if they cannot be had."""
@@ -159,12 +154,14 @@ class Daemon:
             if settings.listen is not None:
                 tcp = bind_tcp(settings.listen, with_key=bool(settings.api_keys))
                 sockets.append(stack.enter_context(tcp))
-            self._endpoints = tuple(endpoint(sock) for sock in sockets)
+            secure = "" if self._tls is None else "s"
+            self._endpoints = tuple(endpoint(sock, f"ws{secure}") for sock in sockets)
             http = None
             if settings.http is not None:
                 keyed = bool(settings.api_keys)
                 http = stack.enter_context(bind_tcp(settings.http, with_key=keyed, flag="--http"))
-                self._endpoints += (endpoint(http, "http"),)
+                self._endpoints += (endpoint(http, f"http{secure}"),)
+            self._announcer.endpoints = self._endpoints
             await self._serve(sockets, http)
         if self._failure is not None:
             raise self._failure
@@ -206,6 +203,9 @@ class Daemon:
                 await tasks.start(self._http.run, http)
             tasks.start_soon(self._supervise)
             tasks.start_soon(self._hub.state_feed.run)
+            tasks.start_soon(
+                self._announcer.feed_watchdog, lambda: self._supervisor.state != "stalled"
+            )
             await self._stop.wait()
             await self._drain()
             tasks.cancel_scope.cancel()
@@ -225,8 +225,8 @@ class Daemon:
     async def _drain(self) -> None:
         """Let running requests finish, end the others, close the connections and the engine."""
         self._hub.draining = True
-        self._notifier.send(STOPPING=1)
-        self._patience.deadline = anyio.current_time() + self._settings.drain_timeout
+        self._announcer.stopping()
+        self._patience.deadline = anyio.current_time() + self._reloader.settings.drain_timeout
         with self._patience:
             await self._hub.drained()
         self._hub.fail_all(ShuttingDown("the daemon shut down before the request was finished"))
@@ -240,10 +240,10 @@ class Daemon:
 
     def _http_edge(self) -> HttpEdge:
         settings = self._settings
-        keys = [key.encode() for key in settings.api_keys]
         return HttpEdge(
             self._gateway,
-            keys=lambda: keys,
+            keys=lambda: self._keys.current,
+            tls=self._tls,
             origins=settings.allow_origin,
             hosts=settings.allow_host,
             max_connections=settings.max_connections,
@@ -258,9 +258,10 @@ class Daemon:
                 task_status.started()
                 async for received in signals:
                     if received == signal.SIGHUP:
-                        logger.info("SIGHUP: no setting can be reloaded yet; restart the daemon")
+                        self._announcer.reload(self._reloader.reload)
                     elif received == signal.SIGUSR1:
                         logger.info("status: %s", msgspec.json.encode(self.status(None)).decode())
+                        self._log.dump_stacks()
                     elif self._stop.is_set():
                         self._exit_code = INTERRUPTED
                         self._patience.cancel()
@@ -271,26 +272,3 @@ class Daemon:
             # What is left is to remove files and exit: no signal can make that shorter.
             for ending in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(ending, signal.SIG_IGN)
-
-    def _on_loading(self, phase: str, fraction: float) -> None:
-        logger.debug("loading: %s %.0f%%", phase, 100 * fraction)
-        self._notifier.send(
-            STATUS=f"loading: {phase} {fraction:.0%}", EXTEND_TIMEOUT_USEC=LOADING_EXTENDS_US
-        )
-
-    def _on_ready(self, ready: Ready) -> None:
-        for note in ready.notes:
-            logger.info(note)
-        if self._settings.engine.preemption_mode == "swap" and not ready.num_host_pages:
-            logger.warning(NO_SWAP_SPACE)
-        line = f"ready: {ready.model} on {' and '.join(self._endpoints)}"
-        self._notifier.send(READY=1, STATUS=line)
-        if self._been_ready:
-            logger.info("the engine is %s", line)
-            return
-        self._been_ready = True
-        if self._settings.log_file is not None:
-            logger.info(line)
-        if self._settings.ready_fd is None:
-            print(f"pagedd {line}", file=sys.stderr, flush=True)
-        self._ready_pipe.write("ready")

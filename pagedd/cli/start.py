@@ -57,7 +57,12 @@ def run(args: argparse.Namespace) -> int:
 
     from pagedd.daemon import run_daemon
 
-    return run_daemon(settings_from(config, ready_fd=args.ready_fd))
+    def read_again() -> DaemonSettings:
+        again = collect(args, starts=True)
+        check_start(again)
+        return settings_from(again)
+
+    return run_daemon(settings_from(config, ready_fd=args.ready_fd), read_again=read_again)
 
 
 def ensure_model(config: Config) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hmac
 import http
 import logging
 import os
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import anyio
 import msgspec
@@ -26,6 +27,7 @@ from pagedd.protocol import (
 )
 from pagedd.server.decode import SUBPROTOCOLS, Codec
 from pagedd.server.hub import Hub
+from pagedd.server.keys import ApiKeys
 from pagedd.server.session import GetStatus, Session
 from pagedd.server.wire import WRITE_LIMIT, MessageWire
 
@@ -45,13 +47,15 @@ class Listener:
         self,
         hub: Hub,
         *,
-        api_keys: Sequence[str],
+        keys: ApiKeys,
+        tls: ssl.SSLContext | None = None,
         allow_origin: Sequence[str],
         outbox_bytes: int,
         get_status: GetStatus,
     ) -> None:
         self._hub = hub
-        self._api_keys = [key.encode() for key in api_keys]
+        self._keys = keys
+        self._tls = tls
         self._allow_origin = frozenset(allow_origin)
         self._outbox_bytes = outbox_bytes
         self._get_status = get_status
@@ -67,6 +71,9 @@ class Listener:
         """Accept connections from now on."""
         for sock in sockets:
             unix = sock.family == socket.AF_UNIX
+            secure: dict[str, Any] = {}
+            if self._tls is not None and not unix:
+                secure = {"ssl": self._tls, "ssl_handshake_timeout": OPEN_TIMEOUT_S}
             server = await (unix_serve if unix else serve)(
                 self._serve,
                 sock=sock,
@@ -81,6 +88,7 @@ class Listener:
                 open_timeout=OPEN_TIMEOUT_S,
                 close_timeout=CLOSE_TIMEOUT_S,
                 server_header=None,
+                **secure,
             )
             self._servers.append(server)
 
@@ -126,7 +134,7 @@ class Listener:
             return connection.respond(
                 http.HTTPStatus.FORBIDDEN, "this origin is not allowed (--allow-origin)\n"
             )
-        if self._api_keys and not self._has_key(request):
+        if not self._keys.admit(request.headers.get_all("Authorization")):
             response = connection.respond(
                 http.HTTPStatus.UNAUTHORIZED, "Authorization: Bearer KEY is needed\n"
             )
@@ -153,14 +161,6 @@ class Listener:
         del response.headers["Content-Type"]
         response.headers["Content-Type"] = "application/json"
         return response
-
-    def _has_key(self, request: Request) -> bool:
-        headers = request.headers.get_all("Authorization")
-        scheme, _, key = (headers[0] if len(headers) == 1 else "").partition(" ")
-        given = key.strip().encode()
-        # every key is compared, in constant time, so that time tells nothing
-        matches = [hmac.compare_digest(given, known) for known in self._api_keys]
-        return scheme.lower() == "bearer" and any(matches)
 
 
 def _check_path(connection: ServerConnection, request: Request) -> Response | None:

@@ -160,6 +160,7 @@ class Daemon:
         engine: Frame | None = None,
         config: Frame | None = None,
         stall_s: float = 30.0,
+        read_again: Path | None = None,
         **settings: Any,
     ) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -176,7 +177,8 @@ class Daemon:
                 **settings,
             }
         )
-        start = Start(self.settings, msgspec.json.encode(options).decode(), stall_s)
+        again = None if read_again is None else str(read_again)
+        start = Start(self.settings, msgspec.json.encode(options).decode(), stall_s, again)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.fake_daemon", msgspec.json.encode(start)],
             cwd=ROOT,
