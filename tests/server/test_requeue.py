@@ -238,7 +238,7 @@ def test_when_no_engine_comes_any_more_all_are_told_and_the_daemon_fails(
         assert "times in a row" in error["message"]
     code, errors = daemon.end()
     assert code == 1
-    assert "Traceback" not in errors.replace("Traceback (most recent call last):\n  File", "")
+    assert errors.splitlines()[-1].startswith("pagedd: the engine failed 5 times in a row")
 
 
 def test_what_was_being_tokenised_when_the_engine_died_waits_too(start: Start) -> None:
