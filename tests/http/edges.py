@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -229,7 +230,15 @@ def _done(frames: list[Frame]) -> Answer:
     return answer
 
 
-def each_edge(served: Served, prompt: Any = None, **fields: Any) -> Iterator[tuple[str, Answer]]:
-    """The same request over every edge."""
-    for edge in EDGES:
-        yield edge, ask(edge, served, prompt, **fields)
+def together(calls: list[Callable[[], Answer]]) -> list[Answer]:
+    """All at once; the answers in the order of the calls."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [each.result() for each in [pool.submit(call) for call in calls]]
+
+
+def refused(answer: Answer, edge: str, name: str) -> None:
+    """A bad request that names the field."""
+    assert answer.status == 400, answer
+    assert name in answer.message
+    assert len(answer.message) < 400
+    assert edge not in HTTP_EDGES or str(answer.param).startswith(name), answer
