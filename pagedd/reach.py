@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ HANDSHAKE_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 MAX_INCOMING_BYTES = 64 * 1024 * 1024  # a whole answer that did not stream is one frame
 PATH = "unix:"
+ADDRESSES = "unix:PATH, ws://HOST:PORT or wss://HOST:PORT"
 
 
 def connecting(url: str, key: str | None) -> dict[str, Any]:
@@ -48,11 +50,18 @@ def clean_errors(url: str) -> Iterator[None]:
     except InvalidStatus as error:
         raise _refused(url, error.response.status_code) from error
     except InvalidURI as error:
-        raise UsageError(f"{url!r} is not an address: unix:PATH or ws://HOST:PORT") from error
+        raise UsageError(f"{url!r} is not an address: {ADDRESSES}") from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise Unreachable(f"no daemon at {url}: start one with pagedd start") from error
     except TimeoutError as error:
         raise Unreachable(f"the daemon at {url} does not answer") from error
+    except ssl.SSLCertVerificationError as error:
+        raise PageddError(
+            f"the certificate of the daemon at {url} is not vouched for "
+            f"({error.verify_message}): name the file of one that is in SSL_CERT_FILE"
+        ) from error
+    except ssl.SSLError as error:
+        raise Unreachable(f"no encryption with what answers at {url}: try ws://") from error
     except (OSError, EOFError, InvalidMessage) as error:
         reason = getattr(error, "strerror", None) or error
         raise Unreachable(f"no daemon at {url}: {reason}") from error

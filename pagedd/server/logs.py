@@ -53,9 +53,7 @@ class Log(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        if self._lost:
-            self._tell_lost(record)
-        self._write(line)
+        self._write(self._lost_before(record) + line if self._lost else line)
 
     def dump_stacks(self) -> None:
         """Where every thread of this process is."""
@@ -67,7 +65,8 @@ class Log(logging.Handler):
     def limit(self, max_size: int, keep: int) -> None:
         """Nothing for standard error."""
 
-    def _tell_lost(self, record: logging.LogRecord) -> None:
+    def _lost_before(self, record: logging.LogRecord) -> bytes:
+        """The line that tells of those before ``record``."""
         gap = logging.makeLogRecord(
             {
                 **record.__dict__,
@@ -80,10 +79,7 @@ class Log(logging.Handler):
                 "stack_info": None,
             }
         )
-        lost, self._lost = self._lost, 0
-        self._write(f"{self.format(gap)}\n".encode())
-        if self._lost:  # this one too
-            self._lost = lost
+        return f"{self.format(gap)}\n".encode()
 
     def _write(self, line: bytes) -> None:
         rest = b"\n" + line if self._cut else line
@@ -95,7 +91,7 @@ class Log(logging.Handler):
             self._lost += 1
             self._why = error.strerror or str(error)
         else:
-            self._cut = False
+            self._cut, self._lost = False, 0
 
 
 class LogFile(Log):
