@@ -1,4 +1,4 @@
-"""Extreme, impossible and seeded sampling with a real model, over both edges (B27, B28, B31, B32)."""
+"""Extreme, impossible and seeded sampling with a real model, over both edges (B27 to B32)."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_b32_a_seeded_text_is_the_same_in_all_company(served: Served, edge: str)
     for seed in (None, 8):
         for place in (0, 8):
             calls: list[Callable[[], Answer]] = [
-                lambda at=at: sample("wire", served, prompt=f"mate {at}", seed=seed)
+                lambda at=at, seed=seed: sample("wire", served, prompt=f"mate {at}", seed=seed)
                 for at in range(9)
             ]
             calls[place] = seeded

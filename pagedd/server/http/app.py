@@ -63,14 +63,16 @@ def make_app(
                 expose_headers=["Retry-After"],
             )
         )
-    return Starlette(
+    app = Starlette(
         routes=[
             Route(path, partial(_answer, gateway, endpoint), methods=[method])
             for method, path, endpoint in _ROUTES
         ],
         middleware=guards,
-        exception_handlers={HTTPException: _refuse_http, Exception: _failed},
+        exception_handlers={HTTPException: _refuse_http},
     )
+    app.router.redirect_slashes = False  # clients of an API want to be told, not sent elsewhere
+    return app
 
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response | ASGIApp:
@@ -80,6 +82,9 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
         return refuse(error)
     except (ClientGone, ClientDisconnect):
         return Response(status_code=_GONE)
+    except Exception as error:  # here, so that the connection goes on
+        logger.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+        return refuse(PageddError("the daemon failed at this request; its log says why"))
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
@@ -90,9 +95,3 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
     body = ErrorAnswer(ErrorBody(message, "invalid_request_error", None, code))
     return json_response(body, error.status_code, error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    """A fault of pagedd's own, which the log has in full."""
-    logger.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    return refuse(PageddError("the daemon failed at this request; its log says why"))

@@ -20,7 +20,7 @@ CLOSE_TIMEOUT_S = 1
 _TICK_S = 1.0  # how old the Date of an answer may be
 BACKLOG = 1024
 
-logging.getLogger("uvicorn").setLevel(logging.WARNING)
+logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a client's faults are no news
 
 
 class _Server(uvicorn.Server):
