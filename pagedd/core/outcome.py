@@ -163,5 +163,7 @@ def _fail(state: SchedulerState, sequence: Sequence) -> None:
         state.memory.distrust(each)
     position = sequence.num_tokens
     message = f"the model gave no valid logits for the token at position {position}"
+    if group.request.params.grammar is not None:
+        message += ", or the answer's grammar cannot go on: it allows nothing, or is too complex"
     detail = {"index": sequence.index, "position": position}
     state.fail(group, Failed(sequence.handle, InvalidLogits.code, message, detail))

@@ -82,6 +82,11 @@ class Scheduler:
         else:
             state.events.accepted.append(Accepted(request.handle, state.enqueue(request)))
 
+    def refuse(self, failed: Failed, now: float) -> None:
+        """A request that was not submitted ends with an error (event ``failed``)."""
+        self._state.now = now
+        self._state.refuse(failed)
+
     def cancel(self, handle: int, now: float) -> None:
         """End a request (event ``finished``, ``cancelled``). Nothing if it is not known."""
         self._command(handle, None, now)

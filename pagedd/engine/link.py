@@ -38,6 +38,9 @@ class EngineLink:
         self._buffer = bytearray()
         self._encoder = msgspec.msgpack.Encoder()
         self._commands = msgspec.msgpack.Decoder(list[Command])
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
         self.closed = False
 
     def config(self) -> EngineConfig:
@@ -49,7 +52,7 @@ class EngineLink:
         return msgspec.msgpack.decode(frame, type=EngineConfig)
 
     def drain(self, *, block: bool) -> list[Command]:
-        """All commands that have come; with ``block`` waits until there is at least one.
+        """All commands that have come; with ``block`` waits for the first, or for ``wake``.
 
         Nothing, and ``closed``, once the daemon is gone.
         """
@@ -58,14 +61,28 @@ class EngineLink:
             while (frame := self._frame()) is not None:
                 commands += self._commands.decode(frame)
             wait = None if block and not commands else 0.0
-            if not select.select([self._sock], [], [], wait)[0]:
+            ready = select.select([self._sock, self._woken], [], [], wait)[0]
+            if self._woken in ready:
+                self._woken.recv(_READ_BYTES)
+                block = False
+            if self._sock in ready:
+                self._fill()
+            else:
                 break
-            self._fill()
         return commands
 
     def quiet(self) -> bool:
-        """Nothing has come that ``drain`` has not read."""
-        return not select.select([self._sock], [], [], 0.0)[0]
+        """Nothing has come that ``drain`` has not read, and nobody has called ``wake``."""
+        return not select.select([self._sock, self._woken], [], [], 0.0)[0]
+
+    def wake(self) -> None:
+        """Let ``drain`` return, now or the next time that it waits. From any thread."""
+        try:
+            self._waker.send(b"\0")
+        except BlockingIOError:
+            pass  # it will, for those that were sent before
+        except OSError:
+            pass  # the link was closed
 
     def send(self, report: Report) -> None:
         """Hand a report over; waits while the daemon's buffer is full. No error when it is gone."""
@@ -78,7 +95,8 @@ class EngineLink:
     def close(self) -> None:
         """End the conversation: the daemon reads end of file."""
         self.closed = True
-        self._sock.close()
+        for sock in (self._sock, self._woken, self._waker):
+            sock.close()
 
     def _fill(self) -> None:
         try:

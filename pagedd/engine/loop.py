@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from pagedd.core.events import StepEvents
 from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
+from pagedd.engine.desk import Desk, Grammars
 from pagedd.engine.link import EngineLink
-from pagedd.engine.messages import (
-    CancelRequest,
-    Command,
-    EndChoice,
-    Explain,
-    Reprioritize,
-    Shutdown,
-    Step,
-    Submit,
-    Watch,
-)
+from pagedd.engine.messages import Step
 
 Clock = Callable[[], float]  # seconds, monotonic
 
@@ -50,19 +41,26 @@ class Runner(Protocol):
         """
 
 
-def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) -> None:
+def serve(
+    link: EngineLink,
+    scheduler: Scheduler,
+    runner: Runner,
+    clock: Clock,
+    grammars: Grammars | None = None,
+) -> None:
     """Run until the daemon says ``Shutdown`` or is gone. A step is never left half done.
 
     What else than ``NoMemory`` the runner raises is not caught: the state of the device is unknown
     then, and only a new process is sure to be sound.
     """
+    desk = Desk(scheduler, grammars, link.wake)
     nothing_to_do = scheduler.idle
     sent = 0.0  # seconds that the report before took to hand over
     while not link.closed:
         while nothing_to_do and link.quiet() and runner.prepare():
             pass
         commands = link.drain(block=nothing_to_do)
-        if not apply(scheduler, commands, clock()):
+        if not desk.take(commands, clock()):
             return
         began = perf_counter()
         plan = scheduler.plan(clock())
@@ -78,29 +76,6 @@ def serve(link: EngineLink, scheduler: Scheduler, runner: Runner, clock: Clock) 
         began = perf_counter()
         link.send(report(scheduler, events, phases if plan is not None else {}))
         sent = perf_counter() - began
-
-
-def apply(scheduler: Scheduler, commands: list[Command], now: float) -> bool:
-    """Hand the commands to the scheduler, in order. False: the daemon wants no more."""
-    for command in commands:
-        match command:
-            case Submit(request, again):
-                scheduler.submit(request, now, again=again)
-            case CancelRequest(handle):
-                scheduler.cancel(handle, now)
-            case EndChoice(handle, index):
-                scheduler.end_choice(handle, index, now)
-            case Reprioritize(handle, priority):
-                scheduler.reprioritize(handle, priority, now)
-            case Explain(handle, ref):
-                scheduler.explain(handle, ref, now)
-            case Watch(wanted):
-                scheduler.watch(wanted=wanted)
-            case Shutdown():
-                return False
-            case _:
-                assert_never(command)
-    return True
 
 
 def report(scheduler: Scheduler, events: StepEvents, phases: dict[str, float]) -> Step:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
+from pagedd.engine.desk import Grammars
 from pagedd.engine.link import EngineLink, LinkClosed
 from pagedd.engine.loop import Runner, serve
 from pagedd.engine.messages import EngineConfig, Fatal, Loading, Ready
@@ -41,6 +42,7 @@ class Engine:
     ready: Ready
     scheduler: Scheduler
     runner: Runner | QueuedRunner[Any]
+    grammars: Grammars | None = None
 
 
 Build = Callable[[EngineConfig, Progress], Engine]
@@ -65,9 +67,9 @@ def run_engine(link: EngineLink, build: Build) -> int:
     link.send(engine.ready)
     try:
         if isinstance(engine.runner, QueuedRunner):
-            serve_overlapped(link, engine.scheduler, engine.runner, time.monotonic)
+            serve_overlapped(link, engine.scheduler, engine.runner, time.monotonic, engine.grammars)
         else:
-            serve(link, engine.scheduler, engine.runner, time.monotonic)
+            serve(link, engine.scheduler, engine.runner, time.monotonic, engine.grammars)
     except Exception as error:
         return _fatal(link, "in a step", error)
     return 0
@@ -79,6 +81,7 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     from pagedd.models.resolve import resolve
     from pagedd.runtime.build import build_runner
     from pagedd.runtime.build_queued import build_queued_runner
+    from pagedd.runtime.grammar import Grammars as ModelGrammars
     from pagedd.runtime.sizes import decide_shape, free_device_bytes
     from pagedd.runtime.threads import govern
     from pagedd.text.prepare import prepare
@@ -87,33 +90,36 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     progress("tokenizer", 0.0)
     text_dir = prepare(files)
     loaded = load_model(config, progress, partial(decide_shape, config))
+    spec = loaded.spec
+    grammars = ModelGrammars(text_dir, vocab_size=spec.vocab_size, eos_ids=spec.eos_ids)
+    grammars.prepare()
     runner: Runner | QueuedRunner[Any]
     if loaded.device.type == "cuda":
-        runner, shape = build_queued_runner(config, loaded, progress)
+        runner, shape = build_queued_runner(config, loaded, progress, grammars)
     else:
-        on_cpu, shape = build_runner(config, loaded, progress)
+        on_cpu, shape = build_runner(config, loaded, progress, grammars)
         runner = govern(on_cpu, loaded.backend, config.threads)
     ready = Ready(
         model=files.name,
         text_dir=str(Path(text_dir)),
         device=shape.device,
         dtype=shape.dtype,
-        vocab_size=loaded.spec.vocab_size,
+        vocab_size=spec.vocab_size,
         max_model_len=shape.max_model_len,
         page_size=shape.page_size,
         num_pages=shape.num_pages,
         num_host_pages=shape.num_host_pages,
         max_num_seqs=shape.max_num_seqs,
         max_num_batched_tokens=shape.max_num_batched_tokens,
-        eos_ids=tuple(sorted(loaded.spec.eos_ids)),
+        eos_ids=tuple(sorted(spec.eos_ids)),
         page_bytes=shape.page_bytes,
         weights_bytes=loaded.model.weight_bytes,
         free_bytes=free_device_bytes(loaded.device),
         notes=(loaded.note, *shape.notes),
     )
-    free = loaded.spec.rope.longest_free_prompt
+    free = spec.rope.longest_free_prompt
     scheduler = build_scheduler(config, ready, free, shape.page_bytes, shape.swap_in_pages)
-    return Engine(ready, scheduler, runner)
+    return Engine(ready, scheduler, runner, grammars)
 
 
 def build_scheduler(

@@ -16,8 +16,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pagedd.core.plan import NoMemory, StepPlan, StepResult
 from pagedd.core.scheduler import Scheduler
+from pagedd.engine.desk import Desk, Grammars
 from pagedd.engine.link import EngineLink
-from pagedd.engine.loop import Clock, apply, report
+from pagedd.engine.loop import Clock, report
 
 F = TypeVar("F")
 
@@ -46,15 +47,20 @@ class _Flight(NamedTuple, Generic[F]):
 
 
 def serve_overlapped(
-    link: EngineLink, scheduler: Scheduler, runner: QueuedRunner[F], clock: Clock
+    link: EngineLink,
+    scheduler: Scheduler,
+    runner: QueuedRunner[F],
+    clock: Clock,
+    grammars: Grammars | None = None,
 ) -> None:
     """As ``loop.serve``, one step ahead. The report of a step comes when it was collected."""
+    desk = Desk(scheduler, grammars, link.wake)
     under_way: _Flight[F] | None = None
     nothing_to_do = scheduler.idle
     sent = 0.0  # seconds that the report before took to hand over
     while not link.closed:
         commands = link.drain(block=nothing_to_do)
-        if not apply(scheduler, commands, clock()):
+        if not desk.take(commands, clock()):
             break
         before, under_way = under_way, None
         began = perf_counter()

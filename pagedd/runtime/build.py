@@ -11,6 +11,7 @@ from pagedd.engine.messages import EngineConfig
 from pagedd.models.load import LoadedModel
 from pagedd.runtime.batch import Batch
 from pagedd.runtime.deferred_swap import DeferredSwap
+from pagedd.runtime.grammar import Grammars
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.host_memory import map_zeros
 from pagedd.runtime.runner import Runner
@@ -24,7 +25,10 @@ SWAP_RESERVE = GIB // 4
 
 
 def build_runner(
-    config: EngineConfig, loaded: LoadedModel, progress: Callable[[str, float], None]
+    config: EngineConfig,
+    loaded: LoadedModel,
+    progress: Callable[[str, float], None],
+    grammars: Grammars | None = None,
 ) -> tuple[Runner, EngineShape]:
     """Size the cache, allocate it and run one worst-case step. Raises: see ``decide_shape``.
 
@@ -33,14 +37,16 @@ def build_runner(
     share_cores(loaded.backend, config.threads)
     shape = decide_shape(config, loaded.spec, loaded.device, loaded.refused)
     progress("pages", 0.0)
-    runner = _runner(config, loaded, shape)
+    runner = _runner(config, loaded, shape, grammars)
     progress("warm-up", 0.0)
     _warm_up(runner, shape)
     progress("warm-up", 1.0)
     return runner, shape
 
 
-def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Runner:
+def _runner(
+    config: EngineConfig, loaded: LoadedModel, shape: EngineShape, grammars: Grammars | None
+) -> Runner:
     spec = loaded.spec
     dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
     cache = map_zeros(dims, spec.cache_dtype)
@@ -58,6 +64,7 @@ def _runner(config: EngineConfig, loaded: LoadedModel, shape: EngineShape) -> Ru
         vocab_size=spec.vocab_size,
         eos_ids=frozenset(spec.eos_ids),
         seed=config.seed if config.seed is not None else secrets.randbits(63),
+        grammars=grammars,
     )
     backend = loaded.backend
     draws: Draws = backend if isinstance(backend, Draws) else TorchDraws()

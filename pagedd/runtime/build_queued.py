@@ -16,6 +16,7 @@ from pagedd.runtime.cuda_streams import CudaStreams, page_copier
 from pagedd.runtime.deferred_swap import DeferredSwap
 from pagedd.runtime.device_step import CudaRecorder, DeviceStep, Graphs, Record, Samples, buckets
 from pagedd.runtime.footprint import CudaMeter, Footprint, largest_step, measure
+from pagedd.runtime.grammar import Grammars
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.queued_batch import QueuedBatch
 from pagedd.runtime.queued_runner import QueuedRunner
@@ -31,7 +32,10 @@ Progress = Callable[[str, float], None]
 
 
 def build_queued_runner(
-    config: EngineConfig, loaded: LoadedModel, progress: Progress
+    config: EngineConfig,
+    loaded: LoadedModel,
+    progress: Progress,
+    grammars: Grammars | None = None,
 ) -> tuple[QueuedRunner, EngineShape]:
     """Compile, measure, allocate, record. Raises: see ``decide_shape``."""
     backend, device = loaded.backend, loaded.device
@@ -51,7 +55,7 @@ def build_queued_runner(
     footprint = _footprint(config, loaded, shape, record)
     shape = decide_shape(config, loaded.spec, device, loaded.refused, footprint)
     progress("pages", 0.0)
-    runner = queued_runner(config, loaded, shape, record)
+    runner = queued_runner(config, loaded, shape, record, grammars)
     if record is not None:
         runner.graphs.capture(
             buckets(shape.max_num_seqs), lambda fraction: progress("graphs", fraction)
@@ -63,7 +67,11 @@ def build_queued_runner(
 
 
 def queued_runner(
-    config: EngineConfig, loaded: LoadedModel, shape: EngineShape, record: Record | None
+    config: EngineConfig,
+    loaded: LoadedModel,
+    shape: EngineShape,
+    record: Record | None,
+    grammars: Grammars | None = None,
 ) -> QueuedRunner:
     """The runner with its memory, and no graph yet; ``record`` None: there will be none."""
     spec, device, backend = loaded.spec, loaded.device, loaded.backend
@@ -85,6 +93,7 @@ def queued_runner(
         eos_ids=frozenset(spec.eos_ids),
         seed=config.seed if config.seed is not None else secrets.randbits(63),
         device=device,
+        grammars=grammars,
     )
     sampler: Samples = backend if isinstance(backend, GraphBackend) else TorchBackend()
     step = DeviceStep(loaded.model, sampler, batch, cache)

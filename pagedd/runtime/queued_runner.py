@@ -14,8 +14,10 @@ from torch import Tensor
 
 from pagedd.core.plan import Chunk, NoMemory, StepPlan, StepResult
 from pagedd.runtime.device_step import DeviceStep, Graphs, StepOutputs
+from pagedd.runtime.grammar import Guide
 from pagedd.runtime.host_cache import HostCache
 from pagedd.runtime.marks import Mark, mark
+from pagedd.runtime.masking import is_guided, masked_logits
 from pagedd.runtime.queued_batch import Drawing, QueuedBatch, StepInputs
 from pagedd.runtime.reading import Reading
 from pagedd.runtime.sampling_rows import SamplingRows
@@ -34,6 +36,16 @@ class Flight:
     began: Mark
     ended: Mark
     build: float  # seconds of the host
+    guides: dict[int, Guide]  # of the draws with a grammar, by place; empty once they know
+
+    def tell_guides(self) -> None:
+        """Let the grammars know what was drawn, once, when the device has come to its end."""
+        if self.guides:
+            self.ended.wait()
+            tokens = self.reading.drawn
+            for place, guide in self.guides.items():
+                guide.advance(tokens[place])
+            self.guides.clear()
 
 
 class QueuedRunner:
@@ -65,6 +77,7 @@ class QueuedRunner:
             for _ in range(TURNS)
         ]
         self._turn = 0
+        self._launched: Flight | None = None  # the last one, whether it was collected or not
         self._before = torch.zeros_like(batch.last)  # the last tokens before the step under way
 
     @torch.inference_mode()
@@ -84,12 +97,20 @@ class QueuedRunner:
             self._recover()
             raise NoMemory(str(error)) from error
         self.batch.draw(drawing)
-        return Flight(drawing, reading, start, mark(self.device), built - began)
+        guides = {
+            place: guide
+            for place, slot in enumerate(drawing.slots.tolist())
+            if (guide := self.rows.guides.get(slot)) is not None
+        }
+        end = mark(self.device)
+        self._launched = Flight(drawing, reading, start, end, built - began, guides)
+        return self._launched
 
     def collect(self, flight: Flight) -> tuple[StepResult, dict[str, float]]:
         """See ``overlap.QueuedRunner.collect``."""
         flight.ended.wait()
         read = perf_counter()
+        flight.tell_guides()
         sampled = flight.reading.sampled(flight.drawing.slots.tolist())
         copied = self.swap.take_copied()
         phases = {
@@ -132,9 +153,14 @@ class QueuedRunner:
     def _reshape(
         self, outputs: StepOutputs, inputs: StepInputs, drawing: Drawing, padded: bool
     ) -> Tensor:
-        """Draw again where requests change their logits."""
+        """Draw again where requests change their logits.
+
+        What a grammar allows depends on the token of the step before. The host waits for that
+        here, and the device goes on: it has the forward pass of this step to do.
+        """
         slots, rows = drawing.slots, self.rows
-        if not is_shaped(rows, slots, drawing.num_tokens):
+        guided = is_guided(rows, slots)
+        if not guided and not is_shaped(rows, slots, drawing.num_tokens):
             return outputs.tokens
         where, num_tokens = slots, drawing.num_tokens
         if padded:  # nobody's rows are drawn from as somebody's, and what that gives is not kept
@@ -143,6 +169,10 @@ class QueuedRunner:
             num_tokens = np.full(len(outputs.logits), 1 << 40)
             num_tokens[drawing.rows] = drawing.num_tokens
         shaped = shaped_logits(rows, outputs.logits, where, num_tokens)
+        if guided:
+            if self._launched is not None:
+                self._launched.tell_guides()
+            shaped = masked_logits(rows, shaped, slots, drawing.rows if padded else None)
         return self.step.draw(shaped, inputs)
 
     def _count(

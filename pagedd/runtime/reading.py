@@ -48,10 +48,15 @@ class Reading:
         chosen = table.gather(1, drawn[:, None])[:, 0]
         return cls(target, order, wanted, *(_to_host(each) for each in (chosen, values, ids)))
 
+    @property
+    def drawn(self) -> list[int]:
+        """The tokens, in the order of the draws."""
+        tokens: list[int] = self.tokens.numpy()[self.order].tolist()
+        return tokens
+
     def sampled(self, slots: list[int]) -> tuple[Sampled, ...]:
         """One for each of ``slots``, in the order of the draws."""
-        tokens = self.tokens.numpy()[self.order].tolist()
-        pairs = zip(slots, tokens, strict=True)
+        pairs = zip(slots, self.drawn, strict=True)
         if self.chosen is None or self.values is None or self.ids is None:
             return tuple(Sampled(slot, token) for slot, token in pairs)
         found = []

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pagedd.core.plan import Join, Sampled, TokenLogprobs, TopLogprob
 from pagedd.runtime.filters import threshold
+from pagedd.runtime.masking import masked_logits
 from pagedd.runtime.random import uniform
 from pagedd.runtime.sampling_rows import SamplingRows
 from pagedd.runtime.shaping import shaped_logits
@@ -79,10 +80,13 @@ class Sampler:
         wanted = self.rows.num_logprobs[where]
         raw = logits if (wanted >= 0).any() else None
         shaped = shaped_logits(self.rows, logits, where, num_tokens)
+        shaped = masked_logits(self.rows, shaped, where)
         tokens = self._draw(shaped, where, num_tokens).tolist()
         for slot, token in zip(slots, tokens, strict=True):
             if token >= 0 and self.rows.penalised[slot] and self.rows.counts is not None:
                 self.rows.counts[slot, token] += 1
+            if slot in self.rows.guides:
+                self.rows.guides[slot].advance(token)
         if raw is None:
             return [Sampled(slot, token) for slot, token in zip(slots, tokens, strict=True)]
         entries = _logprobs(raw, tokens, wanted.tolist())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from pagedd.core.plan import Join
 from pagedd.runtime.random import stream_key
+
+if TYPE_CHECKING:
+    from pagedd.runtime.grammar import Grammars, Guide
 
 # At or below this temperature a draw could only ever give the arg-max: treat it as greedy, since
 # dividing by it would overflow float32.
@@ -30,8 +35,10 @@ class SamplingRows:
         eos_ids: frozenset[int],
         seed: int,
         device: torch.device = CPU,
+        grammars: Grammars | None = None,
     ) -> None:
         self.vocab_size = vocab_size
+        self.grammars = grammars
         self._eos_ids = eos_ids
         self._seed = seed
         self.device = device
@@ -50,6 +57,7 @@ class SamplingRows:
         self.min_len = np.zeros(max_num_seqs, dtype=np.int64)  # known tokens before an end is legal
         self.bias: dict[int, tuple[Tensor, Tensor]] = {}  # slot → ids, values
         self.ends: dict[int, Tensor] = {}  # slot → ids masked until min_len
+        self.guides: dict[int, Guide] = {}  # slot → where it stands in its grammar
         self.counts: Tensor | None = None  # [max_num_seqs, vocab] int32, generated tokens
         self.prompt_mask: Tensor | None = None  # [max_num_seqs, vocab] bool
 
@@ -71,6 +79,7 @@ class SamplingRows:
         else:
             self.keys[slot] = stream_key(params.seed, 0, join.index)
         self._join_bias(join)
+        self._join_grammar(join)
         self.penalised[slot] = (
             params.presence_penalty != 0.0
             or params.frequency_penalty != 0.0
@@ -94,6 +103,13 @@ class SamplingRows:
         if params.min_tokens and ends:
             self.ends[slot] = torch.tensor(sorted(ends), dtype=torch.int64).to(self.device)
 
+    def _join_grammar(self, join: Join) -> None:
+        self.guides.pop(join.slot, None)
+        if join.params.grammar is not None:
+            assert self.grammars is not None, "this runner has no grammars"
+            generated = join.tokens[join.num_prompt :]
+            self.guides[join.slot] = self.grammars.guide(join.params.grammar, generated)
+
     def _join_counts(self, join: Join) -> None:
         if self.counts is None or self.prompt_mask is None:
             shape = (len(self.greedy), self.vocab_size)
@@ -108,6 +124,7 @@ class SamplingRows:
         """Forget what costs memory or time."""
         self.bias.pop(slot, None)
         self.ends.pop(slot, None)
+        self.guides.pop(slot, None)
         self.penalised[slot] = False
         self.filtered[slot] = False
         self.greedy[slot] = True
