@@ -9,7 +9,7 @@ import msgspec
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK, ClientFrame, Generate
-from pagedd.server.refusal import named, read_leniently, shortened, without_form
+from pagedd.server.refusal import named, read_leniently, repeated_key, shortened, without_form
 
 SUBPROTOCOLS = (SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK)
 
@@ -54,12 +54,16 @@ class Codec:
             raise RefusedFrame(BadRequest(self._wrong_opcode()))
         try:
             frame: ClientFrame = self._frames.decode(data)
+            repeated = repeated_key(data) if isinstance(data, str) else None
         except msgspec.ValidationError as error:
             raise self._refusal(data, str(error)) from None
         except (msgspec.DecodeError, UnicodeError) as error:
             raise _malformed(data, error) from None
         except RecursionError:
             raise RefusedFrame(BadRequest("the frame is nested too deeply")) from None
+        if repeated is not None:
+            whose = None if repeated.startswith("id: ") else getattr(frame, "id", None)
+            raise _addressed(repeated, frame.__struct_config__.tag, whose, None)
         if isinstance(frame, Generate) and not frame.id.isprintable():
             raise RefusedFrame(BadRequest("id: only printable characters are allowed"))
         return frame

@@ -28,8 +28,8 @@ def named(message: str, frame: Any) -> str:
     """ "Expected … - at `$.params.n`" → "params.n: expected …, got 0"."""
     for pattern, said in ((_UNKNOWN, "there is no such field"), (_MISSING, "must be given")):
         if (field := pattern.match(message)) is not None:
-            path = (field["path"] or "").lstrip(".")
-            return f"{path}{'.' if path else ''}{field['name'][:_MAX_SHOWN]}: {said}"
+            inside = (field["path"] or "").lstrip(".")
+            return f"{inside}{'.' if inside else ''}{field['name'][:_MAX_SHOWN]}: {said}"
     found = _PATH.search(message)
     if found is None:
         return message[0].lower() + message[1:]
@@ -51,6 +51,28 @@ def read_leniently(data: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return frame if isinstance(frame, dict) else {}
+
+
+def repeated_key(text: str) -> str | None:
+    """A key that comes twice in one object of valid JSON, as a sentence: readers differ in which
+    one counts, so that whoever looks through a request on its way may see another one."""
+    try:
+        json.loads(text, object_pairs_hook=_each_once)
+    except _Repeated as found:
+        return f"{found.args[0][:_MAX_SHOWN]}: the key comes twice"
+    return None
+
+
+class _Repeated(Exception):
+    """Its argument is the key."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _Repeated(key)
+        seen.add(key)
 
 
 def without_form(frame: Any) -> str | None:

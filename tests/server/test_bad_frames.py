@@ -83,12 +83,22 @@ def test_the_wrong_kind_of_frame(daemon: Daemon, json_frames: bool) -> None:
         well(client)
 
 
-def test_of_a_key_that_comes_twice_the_last_counts(daemon: Daemon) -> None:
+@pytest.mark.parametrize(
+    ("frame", "id"),
+    [
+        ('{"type": "generate", "id": "a", "id": "b", "prompt": "x"}', None),
+        ('{"type": "generate", "id": "a", "prompt": "x", "prompt": "y"}', "a"),
+        ('{"type": "generate", "id": "a", "prompt": "x", "params": {"n": 1, "n": 2}}', "a"),
+        ('{"type": "status", "ref": "a", "ref": "b"}', None),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused(daemon: Daemon, frame: str, id: str | None) -> None:
     with daemon.client() as client:
-        client.send_raw(
-            '{"type": "generate", "id": "a", "id": "b", "prompt": "x", "params": {"max_tokens": 1}}'
-        )
-        assert client.rest("b")[-1]["type"] == "done"
+        client.send_raw(frame)
+        error = client.receive()
+        assert (error["code"], error.get("id")) == ("bad_request", id)
+        assert "twice" in error["message"]
+        well(client)
 
 
 def test_an_oversized_frame_ends_its_own_connection_only(daemon: Daemon) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from pagedd.errors import BadRequest, PageddError
-from pagedd.server.refusal import named, read_leniently, shortened, without_form
+from pagedd.server.refusal import named, read_leniently, repeated_key, shortened, without_form
 
 BODY_TIMEOUT_S = 30.0
 _TYPES = ("application/json", "application/x-www-form-urlencoded")  # the second by curl -d
@@ -51,7 +51,8 @@ def decode(data: bytes, kind: type[T]) -> T:
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     try:
-        return _decoder(kind).decode(text)
+        decoded = _decoder(kind).decode(text)
+        repeated = repeated_key(text)
     except msgspec.ValidationError as error:
         message = named(str(error), _anything(text))
         raise BadRequest(shortened(message.replace("frame: ", "body: ", 1))) from None
@@ -60,6 +61,9 @@ def decode(data: bytes, kind: type[T]) -> T:
         raise BadRequest(shortened(wrong or f"the body is not valid JSON: {error}")) from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
+    if repeated is not None:
+        raise BadRequest(repeated)
+    return decoded
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
