@@ -13,13 +13,31 @@ INT64_MAX = 2**63 - 1
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024
 MAX_TOOLS = 128
+MAX_GUIDED = 128 * 1024  # characters of a regular expression, a choice or a grammar
 MAX_TIMEOUT_S = 86400
 MAX_HISTORY = 4096  # events that a daemon remembers
 
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
 TokenId = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Priority = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
+GuidedText = Annotated[str, Meta(min_length=1, max_length=MAX_GUIDED)]
 StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
+
+
+class JsonSchema(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a JSON answer must look like; it is always kept to, whatever ``strict`` says."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """OpenAI's way to ask for an answer of a form; ``json_schema`` with the type of that name."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
 
 
 class Params(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -44,6 +62,12 @@ class Params(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     n: Annotated[int, Meta(ge=1, le=INT32_MAX)] = 1
     skip_special_tokens: bool = True
+    # the form of the answer, at most one of them
+    response_format: ResponseFormat | None = None
+    guided_json: dict[str, Any] | None = None
+    guided_regex: GuidedText | None = None
+    guided_choice: Annotated[list[GuidedText], Meta(min_length=1, max_length=1024)] | None = None
+    guided_grammar: GuidedText | None = None  # Lark, as llguidance reads it
 
 
 class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):

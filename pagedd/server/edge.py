@@ -12,6 +12,7 @@ from pagedd.core.request import SamplingParams
 from pagedd.engine.messages import Ready
 from pagedd.errors import BadRequest, PromptTooLong
 from pagedd.protocol import Generate, Params
+from pagedd.server.structure import check_combination, grammar_of
 
 # So small a temperature divides logits into infinities; the distribution is one-hot anyway.
 GREEDY_UP_TO = 1e-5
@@ -98,6 +99,7 @@ def core_params(params: Params, prompt_length: int, limits: EdgeLimits) -> Sampl
         logprobs=params.logprobs,
         logit_bias=params.logit_bias or {},
         n=params.n,
+        grammar=grammar_of(params),
     )
 
 
@@ -109,6 +111,7 @@ def stop_strings(params: Params) -> tuple[str, ...]:
 
 
 def _check_params(params: Params, limits: EdgeLimits) -> None:
+    check_combination(params)
     check_ids("params.logit_bias", params.logit_bias or (), limits.vocab_size)
     check_ids("params.stop_token_ids", params.stop_token_ids or (), limits.vocab_size)
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:

@@ -17,6 +17,7 @@ FEATURES = (
     "n",
     "cache_salt",
     "priority",
+    "structured_output",
 )
 MAX_LOGPROBS = 20
 

@@ -15,18 +15,30 @@ from pagedd.server.edge import check_prompt_length, core_params
 from pagedd.server.hub import Hub
 from pagedd.server.model import Model
 from pagedd.server.requests import Client, OpenRequest
+from pagedd.server.structure import check_grammar, has_grammar
 
 T = TypeVar("T")
 
 
 def tokenise(frame: Generate, model: Model) -> list[int]:
-    """In a worker thread. Raises PromptTooLong, or BadRequest when the template refuses."""
+    """In a worker thread; the answer's form is checked there too.
+
+    Raises PromptTooLong, or BadRequest when the template refuses, or the form can be no grammar.
+    """
+    check_grammar(frame.params)
+    if frame.prompt_tokens is not None:
+        return frame.prompt_tokens
     longest = model.limits.max_prompt_tokens
     if frame.prompt is not None:
         return model.text.encode_bounded(frame.prompt, longest)
     return model.text.encode_chat(
         for_template(frame.messages or ()), longest, tools=for_template(frame.tools or ()) or None
     )
+
+
+def ready_tokens(frame: Generate) -> list[int] | None:
+    """The prompt's tokens, where ``tokenise`` would have nothing to do."""
+    return None if has_grammar(frame.params) else frame.prompt_tokens
 
 
 async def tokenise_aside(hub: Hub, frame: Generate, model: Model) -> list[int]:

@@ -29,7 +29,7 @@ from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame
 from pagedd.server.hub import Hub
-from pagedd.server.intake import submit, tokenise_aside
+from pagedd.server.intake import ready_tokens, submit, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.replies import error_frame
@@ -134,8 +134,9 @@ class Session:
         try:
             model = self._hub.admit()
             check_frame(frame, model.limits)
-            if frame.prompt_tokens is not None:
-                self._submit(self._hub.next_handle(), frame, model, frame.prompt_tokens)
+            tokens = ready_tokens(frame)
+            if tokens is not None:
+                self._submit(self._hub.next_handle(), frame, model, tokens)
                 return
         except PageddError as error:
             self.outbox.put(error_frame(error, id=frame.id))
