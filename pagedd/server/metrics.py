@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
@@ -61,5 +62,27 @@ class Metrics(Collector):
 
     def render(self, accept: str | None) -> tuple[bytes, str]:
         """Body and content type, in the text format that the header ``Accept`` asks for."""
-        encode, media_type = choose_encoder(accept or "")
-        return encode(self), media_type
+        if _wants_openmetrics(accept or ""):
+            # Every name is one that needs no escaping; the others would take its colon away.
+            encode: Callable[..., bytes] = openmetrics.generate_latest
+            body = encode(self, escaping=openmetrics.ALLOWUTF8)
+            return body, openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(self), CONTENT_TYPE_PLAIN_0_0_4
+
+
+def _wants_openmetrics(accept: str) -> bool:
+    """By a header ``Accept``: not less than plain text, which is the default."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for part in accept.split(","):
+        media_type, *parameters = (each.strip() for each in part.split(";"))
+        weight = 1.0
+        for name, _, value in (each.partition("=") for each in parameters):
+            if name.strip() == "q":
+                try:
+                    weight = float(value)
+                except ValueError:
+                    weight = 0.0
+        if media_type in weights:
+            weights[media_type] = max(weights[media_type], weight)
+    wanted, plain = weights.values()
+    return wanted > 0 and wanted >= plain
