@@ -28,6 +28,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("metrics", "say where Prometheus finds the metrics; print a dashboard"),
     ("doctor", "check this machine"),
     ("config", "show the settings and where they come from"),
+    ("service", "let systemd or launchd start the daemon"),
     ("completions", "print completions for a shell"),
 )
 EPILOG = examples(
