@@ -15,9 +15,13 @@ from pagedd.protocol import (
     INT32_MAX,
     INT64_MAX,
     MAX_STOP_STRINGS,
+    MAX_TIMEOUT_S,
     MAX_TOOLS,
+    Generate,
+    GuidedText,
     Params,
     Priority,
+    ResponseFormat,
     StopString,
     TokenId,
     Tool,
@@ -60,8 +64,27 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    response_format: ResponseFormat | None = None
+    guided_json: dict[str, Any] | None = None
+    guided_regex: GuidedText | None = None
+    guided_choice: Annotated[list[GuidedText], Meta(min_length=1, max_length=1024)] | None = None
+    guided_grammar: GuidedText | None = None
     priority: Priority | None = None
     cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
+
+    def frame(self, id: str, params: Params, **content: Any) -> Generate:
+        """The frame that asks the same over a websocket; ``content`` is what goes on."""
+        return Generate(
+            id=id,
+            params=params,
+            priority=self.priority or 0,
+            cache_salt=self.cache_salt,
+            user=self.user,
+            timeout_s=self.timeout_s,
+            stream=bool(self.stream),
+            **content,
+        )
 
     def params(self, max_tokens: int | None, logprobs: int | None) -> Params:
         """The sampling parameters; what was not given keeps its default."""

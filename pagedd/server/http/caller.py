@@ -9,7 +9,7 @@ from pagedd.protocol import Generate
 from pagedd.server.edge import check_frame
 from pagedd.server.http.mailbox import Mailbox
 from pagedd.server.hub import Hub
-from pagedd.server.intake import submit, tokenise_aside
+from pagedd.server.intake import ready_tokens, submit, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
@@ -69,8 +69,9 @@ class Caller:
     async def _tokens(self, preparing: Preparing, model: Model) -> list[int] | None:
         """None: it was cancelled meanwhile."""
         frame = preparing.frame
-        if frame.prompt_tokens is not None:
-            return frame.prompt_tokens
+        tokens = ready_tokens(frame)
+        if tokens is not None:
+            return tokens
         self._hub.begin_preparing(preparing)
         self._open[preparing.handle] = preparing
         try:

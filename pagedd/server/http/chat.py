@@ -28,8 +28,8 @@ from pagedd.server.http.reading import read
 from pagedd.server.http.refuse import json_response
 from pagedd.server.http.turn import Turn
 from pagedd.server.outbox import Piece
-
-STRUCTURES = ("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+from pagedd.server.structure import has_grammar
+from pagedd.text.tool_grammar import tool_grammar
 
 
 async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
@@ -60,16 +60,8 @@ def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
 
 
 def _frame(body: ChatBody, id: str) -> Generate:
-    return Generate(
-        id=id,
-        messages=messages_of(body.messages),
-        tools=_tools(body),
-        params=_params(body),
-        priority=body.priority or 0,
-        cache_salt=body.cache_salt,
-        user=body.user,
-        stream=bool(body.stream),
-    )
+    messages = messages_of(body.messages)
+    return body.frame(id, _params(body), messages=messages, tools=_tools(body))
 
 
 def _tools(body: ChatBody) -> list[Tool] | None:
@@ -89,12 +81,10 @@ def _params(body: ChatBody) -> Params:
     params, choice = body.chat_params(), body.tool_choice
     if choice != "required" and not isinstance(choice, NamedTool):
         return params
-    from pagedd.text.tool_grammar import tool_grammar
-
+    if has_grammar(params):
+        raise BadRequest("tool_choice: not with another form for the answer (response_format)")
     only = choice.function.name if isinstance(choice, NamedTool) else None
     grammar = tool_grammar(body.tools or [], only, parallel=body.parallel_tool_calls is not False)
-    if any(getattr(params, name, None) is not None for name in STRUCTURES):
-        raise BadRequest("tool_choice: not with another form for the answer (response_format)")
     return msgspec.structs.replace(params, guided_grammar=grammar)
 
 

@@ -62,16 +62,9 @@ def _frames(body: CompletionBody, id: str) -> list[Generate]:
     longest = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     params = body.params(longest or 1, body.logprobs)
     return [
-        Generate(
-            id=id,
-            prompt=prompt if isinstance(prompt, str) else None,
-            prompt_tokens=None if isinstance(prompt, str) else prompt,
-            params=params,
-            priority=body.priority or 0,
-            cache_salt=body.cache_salt,
-            user=body.user,
-            stream=bool(body.stream),
-        )
+        body.frame(id, params, prompt=prompt)
+        if isinstance(prompt, str)
+        else body.frame(id, params, prompt_tokens=prompt)
         for prompt in body.prompts()
     ]
 
