@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from pagedd.engine.background import in_background
 from pagedd.errors import BadRequest
+from pagedd.text.guidance import NO_ANSWER, complaint
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
@@ -87,10 +88,10 @@ class Grammars:
             raise BadRequest("the model has no end token, so no grammar could end its answers")
         matcher = self._find(grammar) or self._compile(grammar)
         if matcher.is_error():
-            raise BadRequest(f"the grammar cannot be used: {first_line(matcher.get_error())}")
+            raise BadRequest(f"the grammar cannot be used: {complaint(matcher.get_error())}")
         first = matcher.deep_copy()
         if not any(first.compute_bitmask()) or first.is_error():
-            raise BadRequest("the grammar allows no text at all")
+            raise BadRequest(f"the grammar cannot be used: {NO_ANSWER}")
         self._keep(grammar, matcher)
 
     def guide(self, grammar: str, generated: Sequence[int]) -> Guide:
@@ -123,7 +124,7 @@ class Grammars:
                 guide.matcher.unsafe_compute_mask_ptr(masks.ctypes.data, masks.nbytes)
         for row, guide in enumerate(guides):
             if guide.matcher.is_error():
-                logger.warning("a grammar failed: %s", first_line(guide.matcher.get_error()))
+                logger.warning("a grammar failed: %s", complaint(guide.matcher.get_error()))
                 masks[row] = 0
         return masks
 
@@ -194,9 +195,3 @@ def _tokenizer(text_dir: Path | str, vocab_size: int, eos_ids: list[int]) -> LLT
     special = sorted(token for token in text.special_ids | set(eos_ids) if token < vocab_size)
     vocabulary = _Vocabulary(tokens, special, eos_ids[0] if eos_ids else 0)
     return LLTokenizer(TokenizerWrapper(vocabulary), eos_token=eos_ids or None)
-
-
-def first_line(message: str) -> str:
-    """What llguidance complains of, without the text around it."""
-    line = message.strip().split("\n", 1)[0]
-    return line[:300] or "no reason was given"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import Params
-from pagedd.text.json_form import json_grammar
+from pagedd.text.guidance import NO_ANSWER, OPTIONS, complaint, json_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -27,12 +27,8 @@ MAX_REGEX = 16 * 1024
 # Above it, automata that count remainders take seconds to build, and nothing else limits them.
 MAX_MULTIPLE = 10_000
 KEPT = 64  # grammars whose faults are remembered
-NO_ANSWER = "no answer is allowed"
-MAX_SAID = 200  # characters of a complaint
 WALKED = 8  # times that what must come next is read
 
-# Tokens are not forced, whatever else a grammar says: the last word counts.
-OPTIONS = '%llguidance {"no_forcing": true}'
 FIELDS = ("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _MULTIPLE = re.compile(r'"multipleOf"\s*:\s*([-+.0-9eE]+)')
 _ESCAPED = re.compile(r"\\u00([0-7][0-9a-fA-F])")
@@ -40,7 +36,6 @@ _ESCAPED = re.compile(r"\\u00([0-7][0-9a-fA-F])")
 _ATTRIBUTES = re.compile(
     r"^\s*[!?]?[\w.-]+\[[^\]\n]*\b(temperature|max_tokens|stop)\s*=", re.MULTILINE
 )
-_PLACE = re.compile(r"^(at )?\d+\(\d+\): ")
 
 
 def check_combination(params: Params) -> None:
@@ -190,7 +185,7 @@ def _fault(grammar: str, *, walk: bool) -> str | None:
 
     limits = LLParserLimits(verbose_errors=False, precompute_large_lexemes=False)
     if not walk:
-        return _cleaned(LLMatcher.validate_grammar(grammar, None, limits=limits))
+        return complaint(LLMatcher.validate_grammar(grammar, None, limits=limits))
     return _walk(LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=limits))
 
 
@@ -199,25 +194,11 @@ def _walk(matcher: LLMatcher) -> str | None:
     for step in range(WALKED):
         mask = b"" if matcher.is_error() else matcher.compute_bitmask()
         if matcher.is_error() and step > 0:
-            return _cleaned(matcher.get_error()) or "llguidance cannot follow it"
+            return complaint(matcher.get_error()) or "llguidance cannot follow it"
         allowed = [at for at in range(8 * len(mask)) if mask[at // 8] >> (at % 8) & 1]
         if not allowed or matcher.is_error():
-            return _cleaned(matcher.get_error()) or NO_ANSWER
+            return complaint(matcher.get_error()) or NO_ANSWER
         if len(allowed) > 1 or matcher.is_accepting():
             break
         matcher.consume_token(allowed[0])
     return None
-
-
-def _cleaned(message: str) -> str | None:
-    """What llguidance complains of, without the place in a text that the client never saw."""
-    if not message or message.startswith("WARNING"):
-        return None
-    first, *others = message.strip().split("\n")
-    for line in others:
-        if line.startswith("error: "):  # of the parser of regular expressions
-            return line
-    if first.startswith("NoExtension"):
-        return NO_ANSWER
-    line = _PLACE.sub("", first).removeprefix("failed to compile JSON schema: ")
-    return line.split(". Enable ")[0][:MAX_SAID]

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import Tool
-from pagedd.text.json_form import json_grammar
+from pagedd.text.guidance import json_grammar
 from pagedd.text.tools import CALL_BEGIN, CALL_END
 
 NO_ARGUMENTS: dict[str, Any] = {
