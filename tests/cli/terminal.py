@@ -87,8 +87,12 @@ class Screen:
         os.write(self._master, keys.encode())
 
     def wait(self) -> int:
-        """The exit code, once everything that was written is read."""
-        code = self.process.wait(PATIENCE_S)
+        """The exit code, once everything that was written is read: nobody ends who cannot write."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if select.select([self._master], [], [], 0.05)[0]:
+                self._read()
+        code = self.process.wait(0)
         while select.select([self._master], [], [], 0)[0] and self._read():
             pass
         return code
