@@ -60,8 +60,8 @@ def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
 
 
 def _frame(body: ChatBody, id: str) -> Generate:
-    messages = messages_of(body.messages)
-    return body.frame(id, _params(body), messages=messages, tools=_tools(body))
+    messages, tools = messages_of(body.messages), _tools(body)
+    return body.frame(id, _params(body), messages=messages, tools=tools)
 
 
 def _tools(body: ChatBody) -> list[Tool] | None:
