@@ -1,0 +1,143 @@
+"""Many connections: idle ones are small, busy ones all get their answers, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from tests.http.edges import Served
+from tests.http.load import (
+    AnyClient,
+    HttpClient,
+    Reply,
+    WireClient,
+    descriptors,
+    open_all,
+    resident,
+)
+from tests.server.harness import Daemon, until
+
+Start = Callable[..., Daemon]
+KINDS: tuple[type[WireClient] | type[HttpClient], ...] = (WireClient, HttpClient)
+IDLE_LIMIT = 100_000  # bytes of the daemon's memory for a connection
+
+
+class Load(NamedTuple):
+    """So many requests of so many tokens; an engine's step takes ``step_s``."""
+
+    running: int
+    queued: int
+    tokens: int
+    step_s: float = 0.05
+
+
+def all_open(daemon: Daemon, count: int) -> None:
+    until(lambda: daemon.status()["connections"] >= count, f"{count} connections")
+
+
+def all_gone(daemon: Daemon, files: int) -> None:
+    until(lambda: descriptors(daemon.process.pid) <= files, "the end of all connections")
+
+
+async def flood(daemon: Daemon, served: Served, load: Load) -> list[Reply]:
+    """So many requests at once, each on a connection of its own, half of them by either edge."""
+    count = load.running + load.queued
+    clients: list[AnyClient] = [KINDS[at % 2](served) for at in range(count)]
+    await open_all(clients)
+    await asyncio.to_thread(all_open, daemon, count)
+    await asyncio.gather(
+        *(each.send(f"<{at}>", max_tokens=load.tokens) for at, each in enumerate(clients))
+    )
+    await asyncio.to_thread(all_busy, daemon, load)
+    replies = await asyncio.gather(*(each.reply() for each in clients))
+    await asyncio.gather(*(each.close() for each in clients))
+    return replies
+
+
+def all_busy(daemon: Daemon, load: Load) -> None:
+    """Wait until as many run and wait as should; the first to run do so for long enough."""
+    with daemon.client() as client:
+
+        def busy() -> bool:
+            requests = client.status()["requests"]
+            return (requests["running"], requests["waiting"]) == (load.running, load.queued)
+
+        until(busy, f"{load.running} running and {load.queued} waiting")
+
+
+def check_flood(start: Start, load: Load) -> None:
+    daemon = start(
+        engine={
+            "max_num_seqs": load.running,
+            "num_pages": load.running * (load.tokens + 16) // 8,
+            "budget": max(64, load.running * 2),
+            "step_s": load.step_s,
+        },
+        config={"max_queue": load.running + load.queued},  # for a moment all may wait
+    )
+    served = Served.of(daemon)
+    asyncio.run(flood(daemon, served, Load(2, 0, 20)))  # what is made once is made
+    daemon.until_quiet()
+    files = descriptors(daemon.process.pid)
+    replies = asyncio.run(flood(daemon, served, load))
+    assert [reply.code for reply in replies] == [None] * len(replies)
+    assert [reply.reason for reply in replies] == ["length"] * len(replies)
+    for at, reply in enumerate(replies):  # the fake engine says the prompt again and again
+        assert reply.text == (f"<{at}>" * load.tokens)[: load.tokens]
+    status = daemon.until_quiet()
+    assert status["requests"]["finished_total"] == len(replies) + 2
+    assert status["requests"]["failed_total"] == status["requests"]["cancelled_total"] == 0
+    all_gone(daemon, files)
+    assert daemon.stop()[0] == 0
+
+
+def check_idle(start: Start, kind: type[WireClient] | type[HttpClient], count: int) -> float:
+    """Bytes of memory for each of so many connections that nobody uses."""
+    daemon = start()
+    served = Served.of(daemon)
+
+    async def idle(count: int) -> int:
+        clients: list[AnyClient] = [kind(served) for _ in range(count)]
+        before = resident(daemon.process.pid)
+        await open_all(clients)
+        await asyncio.to_thread(all_open, daemon, count)
+        grown = resident(daemon.process.pid) - before
+        await asyncio.gather(*(each.close() for each in clients))
+        return grown
+
+    asyncio.run(idle(10))
+    files = descriptors(daemon.process.pid)
+    grown = asyncio.run(idle(count))
+    daemon.until_quiet()
+    all_gone(daemon, files)
+    assert daemon.stop()[0] == 0
+    return grown / count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_idle_connections_take_little_memory(
+    start: Start, kind: type[WireClient] | type[HttpClient]
+) -> None:
+    assert check_idle(start, kind, count=200) < IDLE_LIMIT
+
+
+def test_all_get_their_answers(start: Start) -> None:
+    check_flood(start, Load(running=20, queued=40, tokens=16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_1000_idle_connections_take_little_memory(
+    start: Start, kind: type[WireClient] | type[HttpClient]
+) -> None:
+    each = check_idle(start, kind, count=1000)
+    print(f"{kind.__name__}: {each / 1000:.1f} kB for each of 1000 idle connections")
+    assert each < IDLE_LIMIT
+
+
+@pytest.mark.slow
+def test_1000_connections_with_200_requests_running_and_800_queued(start: Start) -> None:
+    check_flood(start, Load(running=200, queued=800, tokens=120))
