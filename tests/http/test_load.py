@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from pagedd.models.catalog import DEFAULT_MODEL
 from tests.http.edges import Served
 from tests.http.load import (
     AnyClient,
@@ -18,7 +21,8 @@ from tests.http.load import (
     open_all,
     resident,
 )
-from tests.server.harness import Daemon, until
+from tests.real_daemon import daemon, quiet, wire
+from tests.server.harness import Daemon, Frame, until
 
 Start = Callable[..., Daemon]
 KINDS: tuple[type[WireClient] | type[HttpClient], ...] = (WireClient, HttpClient)
@@ -34,41 +38,63 @@ class Load(NamedTuple):
     step_s: float = 0.05
 
 
-def all_open(daemon: Daemon, count: int) -> None:
-    until(lambda: daemon.status()["connections"] >= count, f"{count} connections")
+def status_of(served: Served) -> Frame:
+    with wire(served.socket) as client:
+        return client.status()
 
 
-def all_gone(daemon: Daemon, files: int) -> None:
-    until(lambda: descriptors(daemon.process.pid) <= files, "the end of all connections")
+def all_open(served: Served, count: int) -> None:
+    until(lambda: status_of(served)["connections"] >= count, f"{count} connections")
 
 
-async def flood(daemon: Daemon, served: Served, load: Load) -> list[Reply]:
+def all_gone(pid: int, files: int) -> None:
+    until(lambda: descriptors(pid) <= files, "the end of all connections")
+
+
+async def flood(served: Served, load: Load) -> list[Reply]:
     """So many requests at once, each on a connection of its own, half of them by either edge."""
     count = load.running + load.queued
     clients: list[AnyClient] = [KINDS[at % 2](served) for at in range(count)]
     await open_all(clients)
-    await asyncio.to_thread(all_open, daemon, count)
-    await asyncio.gather(
-        *(each.send(f"<{at}>", max_tokens=load.tokens) for at, each in enumerate(clients))
-    )
-    await asyncio.to_thread(all_busy, daemon, load)
+    await asyncio.to_thread(all_open, served, count)
+    params = {"max_tokens": load.tokens, "ignore_eos": True, "temperature": 0}
+    await asyncio.gather(*(each.send(f"<{at}>", **params) for at, each in enumerate(clients)))
+    await asyncio.to_thread(all_busy, served, load)
     replies = await asyncio.gather(*(each.reply() for each in clients))
     await asyncio.gather(*(each.close() for each in clients))
     return replies
 
 
-def all_busy(daemon: Daemon, load: Load) -> None:
+def all_busy(served: Served, load: Load) -> None:
     """Wait until as many run and wait as should; the first to run do so for long enough."""
-    with daemon.client() as client:
+    with wire(served.socket) as client:
 
         def busy() -> bool:
             requests = client.status()["requests"]
             return (requests["running"], requests["waiting"]) == (load.running, load.queued)
 
         until(busy, f"{load.running} running and {load.queued} waiting")
+        print(f"the daemon has {resident(client.status()['pid']) / 1e6:.0f} MB meanwhile")
 
 
-def check_flood(start: Start, load: Load) -> None:
+def check_flood(served: Served, load: Load) -> list[Reply]:
+    """All end well, and leave nothing behind. The first engine of the daemon has done nothing."""
+    asyncio.run(flood(served, Load(2, 0, 20)))  # what is made once is made
+    with wire(served.socket) as client:
+        pid = quiet(client)["pid"]
+        files = descriptors(pid)
+        replies = asyncio.run(flood(served, load))
+        assert [reply.code for reply in replies] == [None] * len(replies)
+        assert [reply.reason for reply in replies] == ["length"] * len(replies)
+        requests = quiet(client)["requests"]
+        assert requests["finished_total"] == len(replies) + 2
+        assert requests["failed_total"] == requests["cancelled_total"] == 0
+        all_gone(pid, files)
+    return replies
+
+
+def check_echoes(start: Start, load: Load) -> None:
+    """The fake engine says the prompt again and again."""
     daemon = start(
         engine={
             "max_num_seqs": load.running,
@@ -78,19 +104,8 @@ def check_flood(start: Start, load: Load) -> None:
         },
         config={"max_queue": load.running + load.queued},  # for a moment all may wait
     )
-    served = Served.of(daemon)
-    asyncio.run(flood(daemon, served, Load(2, 0, 20)))  # what is made once is made
-    daemon.until_quiet()
-    files = descriptors(daemon.process.pid)
-    replies = asyncio.run(flood(daemon, served, load))
-    assert [reply.code for reply in replies] == [None] * len(replies)
-    assert [reply.reason for reply in replies] == ["length"] * len(replies)
-    for at, reply in enumerate(replies):  # the fake engine says the prompt again and again
+    for at, reply in enumerate(check_flood(Served.of(daemon), load)):
         assert reply.text == (f"<{at}>" * load.tokens)[: load.tokens]
-    status = daemon.until_quiet()
-    assert status["requests"]["finished_total"] == len(replies) + 2
-    assert status["requests"]["failed_total"] == status["requests"]["cancelled_total"] == 0
-    all_gone(daemon, files)
     assert daemon.stop()[0] == 0
 
 
@@ -103,7 +118,7 @@ def check_idle(start: Start, kind: type[WireClient] | type[HttpClient], count: i
         clients: list[AnyClient] = [kind(served) for _ in range(count)]
         before = resident(daemon.process.pid)
         await open_all(clients)
-        await asyncio.to_thread(all_open, daemon, count)
+        await asyncio.to_thread(all_open, served, count)
         grown = resident(daemon.process.pid) - before
         await asyncio.gather(*(each.close() for each in clients))
         return grown
@@ -112,7 +127,7 @@ def check_idle(start: Start, kind: type[WireClient] | type[HttpClient], count: i
     files = descriptors(daemon.process.pid)
     grown = asyncio.run(idle(count))
     daemon.until_quiet()
-    all_gone(daemon, files)
+    all_gone(daemon.process.pid, files)
     assert daemon.stop()[0] == 0
     return grown / count
 
@@ -125,7 +140,7 @@ def test_idle_connections_take_little_memory(
 
 
 def test_all_get_their_answers(start: Start) -> None:
-    check_flood(start, Load(running=20, queued=40, tokens=16))
+    check_echoes(start, Load(running=20, queued=40, tokens=16))
 
 
 @pytest.mark.slow
@@ -140,4 +155,14 @@ def test_1000_idle_connections_take_little_memory(
 
 @pytest.mark.slow
 def test_1000_connections_with_200_requests_running_and_800_queued(start: Start) -> None:
-    check_flood(start, Load(running=200, queued=800, tokens=120))
+    check_echoes(start, Load(running=200, queued=800, tokens=120))
+
+
+@pytest.mark.slow
+def test_1000_connections_and_a_model(folders: Callable[[], Path]) -> None:
+    load = Load(running=200, queued=800, tokens=16)
+    flags = (f"--max-num-seqs={load.running}", "--max-queue=1000", "--http=127.0.0.1:0")
+    with daemon(folders(), DEFAULT_MODEL, *flags) as socket:
+        began = time.monotonic()
+        check_flood(Served.at(socket), load)
+        print(f"1000 requests of {load.tokens} tokens in {time.monotonic() - began:.0f} s")
