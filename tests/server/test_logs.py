@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -129,8 +130,8 @@ def test_a_full_disk_stops_nothing(start: Start, tmp_path: Path, target: str) ->
     with daemon.client() as client:
         if target != "/dev/full":
             # as a full disk does, for this process alone: no file may grow any more
-            limit = ["prlimit", f"--pid={daemon.process.pid}", "--fsize=0"]
-            subprocess.run(limit, check=True)
+            _, most = resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (0, most))
         for at in range(30):
             done = client.generate(f"a{at}", prompt="abc", params={"max_tokens": 2})[-1]
             assert done["type"] == "done"
