@@ -1,0 +1,223 @@
+"""Requests wait for their grammars beside the loop; nobody else waits for that."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pagedd.core.events import StepEvents
+from pagedd.core.request import Request, SamplingParams
+from pagedd.core.scheduler import Scheduler
+from pagedd.engine.desk import Desk
+from pagedd.engine.link import EngineLink
+from pagedd.engine.loop import serve
+from pagedd.engine.messages import (
+    CancelRequest,
+    Command,
+    Explain,
+    Reprioritize,
+    Shutdown,
+    Submit,
+)
+from pagedd.errors import BadRequest
+from tests.core.symbolic import EOS
+from tests.engine.device import Device, limits, submit
+from tests.server.harness import until
+
+
+class Gated:
+    """Builds a grammar when its gate is opened. One that says so is wrong."""
+
+    def __init__(self) -> None:
+        self.built: set[str] = set()
+        self.begun: list[str] = []
+        self.gates: dict[str, threading.Event] = {}
+
+    def gate(self, grammar: str) -> threading.Event:
+        return self.gates.setdefault(grammar, threading.Event())
+
+    def is_built(self, grammar: str) -> bool:
+        return grammar in self.built
+
+    def build(self, grammar: str) -> None:
+        self.begun.append(grammar)
+        assert self.gate(grammar).wait(20)
+        if grammar == "wrong":
+            raise BadRequest("it is wrong")
+        if grammar == "broken":
+            raise RuntimeError("unforeseen")
+        self.built.add(grammar)
+
+
+class Bench:
+    """A desk, its scheduler, and what has happened."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.grammars = Gated()
+        self.scheduler = Scheduler(limits(**changes), key=b"k")
+        self.woken = threading.Event()
+        self.desk = Desk(self.scheduler, self.grammars, self.woken.set)
+
+    def take(self, *commands: Command) -> StepEvents:
+        assert self.desk.take(list(commands), 0.0)
+        return self.scheduler.take_events()
+
+    def open(self, grammar: str) -> StepEvents:
+        """Let it be built, wait until that is told; what has happened then."""
+        self.woken.clear()
+        self.grammars.gate(grammar).set()
+        assert self.woken.wait(20)
+        return self.take()
+
+
+def guided(handle: int, grammar: str, priority: int = 0) -> Submit:
+    return submit(handle, priority=priority, grammar=grammar)
+
+
+def handles(found: list[Any]) -> list[int]:
+    return [each.handle for each in found]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_others_go_on_meanwhile(bench: Bench) -> None:
+    assert handles(bench.take(guided(1, "a"), submit(2)).accepted) == [2]
+    assert handles(bench.open("a").accepted) == [1]
+
+
+def test_what_is_built_does_not_wait(bench: Bench) -> None:
+    bench.grammars.built.add("a")
+    assert handles(bench.take(guided(1, "a"), submit(2)).accepted) == [1, 2]
+    assert not bench.grammars.begun
+
+
+def test_a_cancel_does_not_wait_for_it(bench: Bench) -> None:
+    bench.take(guided(1, "a"))
+    until(lambda: bench.grammars.begun, "the build to begin")
+    events = bench.take(CancelRequest(1))
+    assert handles(events.accepted) == [1]
+    assert [(each.handle, each.cancelled) for each in events.finished] == [(1, True)]
+    events = bench.open("a")
+    assert not events
+    assert bench.scheduler.idle
+
+
+def test_one_that_was_cancelled_in_the_queue_is_not_built(bench: Bench) -> None:
+    bench.take(guided(1, "a"), guided(2, "b"), guided(3, "c"))
+    bench.take(CancelRequest(2))
+    assert handles(bench.open("a").accepted) == [1]
+    assert handles(bench.open("c").accepted) == [3]
+    assert bench.grammars.begun == ["a", "c"]
+
+
+def test_commands_for_it_keep_their_order(bench: Bench) -> None:
+    bench.take(guided(1, "a", priority=3))
+    assert not bench.take(Reprioritize(1, -2), Explain(1, 77))
+    events = bench.open("a")
+    assert handles(events.accepted) == [1]
+    assert [(each.before, each.priority) for each in events.reprioritized] == [(3, -2)]
+    assert [(each.ref, each.state) for each in events.explained] == [(77, "waiting")]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "code", "said"),
+    [("wrong", "bad_request", "it is wrong"), ("broken", "internal", "unforeseen")],
+)
+def test_one_that_fails_ends_its_request_alone(
+    bench: Bench, grammar: str, code: str, said: str
+) -> None:
+    bench.take(guided(1, grammar), guided(2, "a"), Explain(1, 5))
+    [failed] = (events := bench.open(grammar)).failed
+    assert (failed.handle, failed.code) == (1, code)
+    assert said in failed.message
+    assert [each.state for each in events.explained] == [""]
+    assert handles(bench.open("a").accepted) == [2]
+
+
+def test_the_queue_has_a_limit_for_them_too() -> None:
+    bench = Bench(max_queue=2)
+    events = bench.take(guided(1, "a"), guided(2, "a"), guided(3, "a"))
+    assert [(each.handle, each.code) for each in events.failed] == [(3, "queue_full")]
+    again = Submit(guided(4, "a").request, again=True)
+    assert not bench.take(again).failed
+
+
+def test_nothing_after_a_shutdown(bench: Bench) -> None:
+    assert not bench.desk.take([Shutdown(), submit(1)], 0.0)
+    assert not bench.scheduler.take_events()
+
+
+@contextmanager
+def linked() -> Iterator[tuple[EngineLink, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    link = EngineLink(theirs)
+    with ours:
+        yield link, ours
+    link.close()
+
+
+def in_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_link_that_waits_is_woken() -> None:
+    with linked() as (link, _):
+        assert link.quiet()
+        link.wake()
+        link.wake()
+        assert not link.quiet()
+        assert link.drain(block=True) == []  # at once: it was woken before
+        assert link.quiet()
+        got: list[list[Command]] = []
+        waiting = in_thread(lambda: got.append(link.drain(block=True)))
+        link.wake()
+        waiting.join(20)
+        assert got == [[]]
+        assert not link.closed
+
+
+def test_a_link_that_nobody_drains_takes_any_number_of_calls() -> None:
+    with linked() as (link, _):
+        for _ in range(100_000):
+            link.wake()
+        assert link.drain(block=True) == []
+    link.wake()  # it is closed: nothing happens
+
+
+def test_an_idle_loop_begins_when_the_grammar_is_built() -> None:
+    """Nothing else comes that could wake it."""
+    with linked() as (link, ours):
+        grammars, config = Gated(), limits()
+        request = Request(1, (1, 2, 3), SamplingParams(max_tokens=4, grammar="a"))
+        scheduler = Scheduler(config, key=b"k")
+        reports: list[Any] = []
+        link.send = reports.append  # type: ignore[method-assign]
+        commands = iter([[Submit(request)]])
+        drain = link.drain
+
+        def scripted(*, block: bool) -> list[Command]:
+            return next(commands, None) or drain(block=block)
+
+        link.drain = scripted  # type: ignore[method-assign]
+        loop = in_thread(
+            lambda: serve(link, scheduler, Device(config), iter(range(10**9)).__next__, grammars)
+        )
+        until(lambda: grammars.begun, "the build to begin")
+        assert not any(report.events.accepted for report in reports)
+        grammars.gate("a").set()
+        until(lambda: any(r.events.finished for r in reports), "the end of the request")
+        ours.close()
+        loop.join(20)
+        assert not loop.is_alive()
+        tokens = [token for report in reports for token in report.events.tokens]
+        assert len(tokens) == 4 or tokens[-1].token in EOS
