@@ -16,7 +16,7 @@ from pagedd.cli.start import flags_again
 from pagedd.cli.terminal import say
 from pagedd.config import Config, check_start
 from pagedd.errors import PageddError
-from pagedd.interpreter import is_one_file, module_command
+from pagedd.interpreter import host_python, is_one_file, module_command
 from pagedd.paths import state_dir
 
 DESCRIPTION = """\
@@ -125,10 +125,14 @@ def _status() -> int:
 
 
 def _program() -> list[str]:
-    """What runs this command, by its absolute path."""
+    """What runs this command, by its absolute path.
+
+    The one file is run by its host: a service has another path, on which torch is not found.
+    """
     one_file = os.environ.get("PEX", "")
     if is_one_file() and Path(one_file).is_file():
-        return [os.path.abspath(one_file)]
+        host = host_python()
+        return [os.path.abspath(path) for path in (host, one_file) if path]
     return module_command("pagedd.cli.main")
 
 

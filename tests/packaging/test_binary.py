@@ -119,6 +119,12 @@ def test_start_says_what_is_missing(alone: Path, flags: tuple[str, ...]) -> None
         assert "-m pip install" in done.stderr
 
 
+def test_a_service_is_run_by_the_same_python(alone: Path) -> None:
+    done = pagedd(alone, "service", "install", "--print", python=sys.executable)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{sys.executable} {alone}/alone/pagedd start" in done.stdout
+
+
 def test_beside_a_python_with_torch_it_serves(alone: Path) -> None:
     model = build("llama", alone / "tiny")
     socket = f"{alone}/s/p.sock"
