@@ -20,8 +20,10 @@ from pagedd.engine.messages import (
     CancelRequest,
     Command,
     Explain,
+    Report,
     Reprioritize,
     Shutdown,
+    Step,
     Submit,
 )
 from pagedd.errors import BadRequest
@@ -155,10 +157,27 @@ def test_nothing_after_a_shutdown(bench: Bench) -> None:
     assert not bench.scheduler.take_events()
 
 
+class RecordingLink(EngineLink):
+    """Gives out ``commands`` first, and keeps the reports."""
+
+    def __init__(self, sock: socket.socket, commands: list[Command]) -> None:
+        super().__init__(sock)
+        self.commands = commands
+        self.reports: list[Step] = []
+
+    def drain(self, *, block: bool) -> list[Command]:
+        commands, self.commands = self.commands, []
+        return commands or super().drain(block=block)
+
+    def send(self, report: Report) -> None:
+        assert isinstance(report, Step)
+        self.reports.append(report)
+
+
 @contextmanager
-def linked() -> Iterator[tuple[EngineLink, socket.socket]]:
+def linked(*commands: Command) -> Iterator[tuple[RecordingLink, socket.socket]]:
     ours, theirs = socket.socketpair()
-    link = EngineLink(theirs)
+    link = RecordingLink(theirs, list(commands))
     with ours:
         yield link, ours
     link.close()
@@ -196,28 +215,17 @@ def test_a_link_that_nobody_drains_takes_any_number_of_calls() -> None:
 
 def test_an_idle_loop_begins_when_the_grammar_is_built() -> None:
     """Nothing else comes that could wake it."""
-    with linked() as (link, ours):
+    request = Request(1, (1, 2, 3), SamplingParams(max_tokens=4, grammar="a"))
+    with linked(Submit(request)) as (link, ours):
         grammars, config = Gated(), limits()
-        request = Request(1, (1, 2, 3), SamplingParams(max_tokens=4, grammar="a"))
-        scheduler = Scheduler(config, key=b"k")
-        reports: list[Any] = []
-        link.send = reports.append  # type: ignore[method-assign]
-        commands = iter([[Submit(request)]])
-        drain = link.drain
-
-        def scripted(*, block: bool) -> list[Command]:
-            return next(commands, None) or drain(block=block)
-
-        link.drain = scripted  # type: ignore[method-assign]
-        loop = in_thread(
-            lambda: serve(link, scheduler, Device(config), iter(range(10**9)).__next__, grammars)
-        )
+        scheduler, clock = Scheduler(config, key=b"k"), iter(range(10**9)).__next__
+        loop = in_thread(lambda: serve(link, scheduler, Device(config), clock, grammars))
         until(lambda: grammars.begun, "the build to begin")
-        assert not any(report.events.accepted for report in reports)
+        assert not any(report.events.accepted for report in link.reports)
         grammars.gate("a").set()
-        until(lambda: any(r.events.finished for r in reports), "the end of the request")
+        until(lambda: any(each.events.finished for each in link.reports), "the end of the request")
         ours.close()
         loop.join(20)
         assert not loop.is_alive()
-        tokens = [token for report in reports for token in report.events.tokens]
+        tokens = [token for report in link.reports for token in report.events.tokens]
         assert len(tokens) == 4 or tokens[-1].token in EOS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import regex
+import regex  # type: ignore[import-untyped]
 import torch
 from tokenizers import AddedToken, Tokenizer
 
