@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from pagedd.models.catalog import DEFAULT_MODEL
 from tests.http.edges import Served
 from tests.real_daemon import daemon, quiet, wire
-from tests.server.harness import until
+from tests.server.harness import ROOT, until
 
 CAPITAL: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 STORY = "Once upon a time, in a house by the sea,"
@@ -262,7 +264,9 @@ def test_a_stream_that_is_left_ends_the_request(served: Served, client: openai.O
         quiet(watcher)
 
 
-def test_the_answer_is_json_with_a_type(served: Served) -> None:
-    body = {"model": DEFAULT_MODEL, "messages": CAPITAL, "max_tokens": 1}
-    answer = httpx2.post(f"{served.http}/v1/chat/completions", content=json.dumps(body))
-    assert answer.headers["content-type"] == "application/json"
+def test_the_example_of_the_readme_works(served: Served) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"```python\n(from openai .*?)```", readme, re.DOTALL)
+    code = block.replace("http://127.0.0.1:8411", served.http)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "The capital of France is Paris.\n", done.stderr
