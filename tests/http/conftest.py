@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.http.edges import EDGES, Served
-from tests.server.conftest import folders, gate, starting, text_dir
+from tests.server.conftest import folders, gate, start_for_module, starting, text_dir
 from tests.server.harness import Daemon
 
-__all__ = ["folders", "gate", "text_dir"]
+__all__ = ["folders", "gate", "start_for_module", "text_dir"]
 
 Start = Callable[..., Daemon]
 
