@@ -9,6 +9,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
+from pagedd.cli.forms import add_form_flags, given_form
 from pagedd.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def add_sampling_flags(parser: argparse.ArgumentParser, hidden: tuple[str, ...] 
         default=None,
         help="show special tokens in the answer",
     )
+    add_form_flags(parser)
 
 
 def params_from(args: argparse.Namespace) -> Params:
@@ -87,6 +89,7 @@ def params_from(args: argparse.Namespace) -> Params:
         given["stop_token_ids"] = _ids(args.stop_token_ids)
     if args.logit_bias:
         given["logit_bias"] = _biases(args.logit_bias)
+    given |= given_form(args)
     try:
         return msgspec.convert(given, Params)
     except msgspec.ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,59 @@ def test_every_sampling_flag_reaches_the_daemon(env: dict[str, str], daemon: Fak
     assert (sent.priority, sent.cache_salt) == (-3, "mine")
     assert sent.messages[0] == protocol.Message("system", "Be-brief")
     assert json.loads(done.stdout)["type"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--guided-json", '{"type": "null"}'], {"guided_json": {"type": "null"}}),
+        (["--json-schema=SCHEMA"], {"guided_json": {"type": "null"}}),
+        (["--regex", "[a-z]+"], {"guided_regex": "[a-z]+"}),
+        (["--choice=yes", "--guided-choice=no"], {"guided_choice": ["yes", "no"]}),
+        (["--guided-grammar=GRAMMAR"], {"guided_grammar": 'start: "a"'}),
+        (
+            ["--response-format=json_object"],
+            {"response_format": protocol.ResponseFormat("json_object")},
+        ),
+        (
+            ["--response-format", '{"type": "text"}'],
+            {"response_format": protocol.ResponseFormat("text")},
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_the_form_of_the_answer(
+    env: dict[str, str],
+    daemon: FakeDaemon,
+    tmp_path: Path,
+    flags: list[str],
+    expected: dict[str, Any],
+) -> None:
+    (tmp_path / "schema").write_text('{"type": "null"}')
+    (tmp_path / "grammar").write_text('start: "a"')
+    named = [
+        flag.replace("SCHEMA", str(tmp_path / "schema")).replace("GRAMMAR", f"{tmp_path}/grammar")
+        for flag in flags
+    ]
+    assert run("generate", *named, "hi", env=env).returncode == 0
+    assert daemon.next(protocol.Generate).params == protocol.Params(**expected)
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--guided-json=/nowhere", b"--guided-json: /nowhere cannot be read: No such file"),
+        ("--guided-json={", b"--guided-json: '{' is not JSON"),
+        ("--response-format=xml", b"--response-format: xml cannot be read"),
+        ('--response-format={"type": "xml"}', b"--response-format: invalid enum value"),
+        ("--guided-choice=", b"--guided-choice: expected"),
+    ],
+)
+def test_a_form_that_cannot_be(env: dict[str, str], flag: str, said: bytes) -> None:
+    done = run("generate", flag, "hi", env=env)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count(b"\n") == 1
 
 
 def test_several_answers_are_told_apart(env: dict[str, str], daemon: FakeDaemon) -> None:
