@@ -99,9 +99,14 @@ class Supervisor:
         self.reason: str | None = None
         self.engine_pid = 0  # 0: there is none
 
+    @property
+    def serves(self) -> bool:
+        """An engine takes commands, though it may be stalled."""
+        return self._link is not None and self.state in ("ready", "stalled")
+
     def send(self, command: Command) -> None:
         """Queue a command. Raises EngineFailed when no engine is ready."""
-        if self._link is None or self.state not in ("ready", "stalled"):
+        if self._link is None or not self.serves:
             raise EngineFailed(self.refusal())
         if self._quiet_since is None:
             self._quiet_since = time.monotonic()

@@ -1,12 +1,14 @@
-"""What has come of one choice of a request."""
+"""What has come of one choice of a request, and of those that never began."""
 
 from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from pagedd.protocol import Choice, Logprob
+from pagedd.protocol import Choice, Done, Generate, Ledger, Logprob, Usage
 from pagedd.server.outbox import Piece
 from pagedd.text.stream import ChoiceText
+
+_NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
 
 
 class ChoiceSoFar:
@@ -44,3 +46,14 @@ class ChoiceSoFar:
             tokens=self._kept_tokens if kept else UNSET,
             logprobs=UNSET if self._kept_logprobs is None else self._kept_logprobs,
         )
+
+
+def cancelled_before_start(frame: Generate) -> Done:
+    """The answer to a ``cancel`` that came while the prompt was tokenised: nothing was computed."""
+    text: str | UnsetType = UNSET if frame.stream else ""
+    tokens: list[int] | UnsetType = UNSET if frame.stream else []
+    choices = [
+        Choice(index=index, finish_reason="cancelled", text=text, tokens=tokens)
+        for index in range(frame.params.n)
+    ]
+    return Done(frame.id, choices, Usage(0, 0, 0), _NO_LEDGER)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pagedd.engine.messages import Ready
 from pagedd.protocol import MAX_FRAME_BYTES, VERSION, Hello, Limits
+from pagedd.server.model import Model
 
 FEATURES = (
     "generate",
@@ -22,10 +22,10 @@ FEATURES = (
 MAX_LOGPROBS = 20
 
 
-def hello_of(
-    ready: Ready | None, boot_id: str, model_name: str, max_queue: int, *, chat: bool
-) -> Hello:
+def hello_of(model: Model | None, boot_id: str, model_name: str, max_queue: int) -> Hello:
     """Sizes are 0 until an engine is ready."""
+    chat = model is not None and model.text.chat.usable
+    ready = None if model is None else model.ready
     limits = Limits(
         max_frame=MAX_FRAME_BYTES,
         max_queue=max_queue,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pagedd.server.requests import OpenRequest
@@ -20,6 +20,10 @@ class Losses(NamedTuple):
 class Held:
     """In the order in which they came. No engine knows them.
 
+    The next engine gets all of them at once. When that dies too, one of them may be the cause, and
+    the others must not be lost by it: so from then on each gets to an engine when the one before it
+    has its first token, or has ended.
+
     ``expected`` are handles of requests that were being tokenised when the engine died: they were
     there before its death too, and their clients know nothing of it.
     """
@@ -27,6 +31,7 @@ class Held:
     def __init__(self) -> None:
         self._requests: dict[int, OpenRequest] = {}
         self._expected: frozenset[int] = frozenset()
+        self._tried: int | None = None  # the one that the engine got alone
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -37,8 +42,12 @@ class Held:
     def take(self, requests: Iterable[OpenRequest], expected: Iterable[int]) -> Losses:
         """The engine died with these: keep those that can begin anew."""
         losses = Losses([], [])
+        self._tried = None
+        kept, self._requests = self._requests, {}
         for request in requests:
-            if request.cancelling:
+            if request.handle in kept:
+                self._requests[request.handle] = request
+            elif request.cancelling:
                 losses.cancelled.append(request)
             elif request.begun or request.past.restarts >= MAX_RESTARTS:
                 losses.lost.append(request)
@@ -65,6 +74,20 @@ class Held:
         self._requests.pop(handle, None)
 
     def release(self) -> list[OpenRequest]:
-        """There is an engine again, which is to get all of them."""
+        """There is an engine again: those that it is to get now."""
+        if any(request.past.restarts for request in self._requests.values()):
+            return self._one()
         requests, self._requests = self._requests, {}
         return list(requests.values())
+
+    def proceed(self, requests: Mapping[int, OpenRequest]) -> list[OpenRequest]:
+        """A step was done, and ``requests`` are open: those that the engine is to get then."""
+        if self._tried is None:
+            return []
+        tried = requests.get(self._tried)
+        return self._one() if tried is None or tried.drew else []
+
+    def _one(self) -> list[OpenRequest]:
+        """The first, alone."""
+        self._tried = next(iter(self._requests), None)
+        return [] if self._tried is None else [self._requests.pop(self._tried)]

@@ -100,17 +100,15 @@ class Hub:
 
     def hello(self) -> Hello:
         """The first frame of a connection; sizes are 0 until the engine is ready."""
-        model = self.model
-        chat = model is not None and model.text.chat.usable
-        ready = None if model is None else model.ready
-        return hello_of(ready, self.boot_id, self._model_name, self._max_queue, chat=chat)
+        return hello_of(self.model, self.boot_id, self._model_name, self._max_queue)
 
     def admit(self) -> Model:
         """May a request come now? Raises ShuttingDown, EngineFailed or QueueFull."""
         if self.draining:
             raise ShuttingDown("the daemon is shutting down and takes no new requests")
-        if self.model is None:
-            raise EngineFailed("the engine is loading the model; try again when it is ready")
+        assert self._gate is not None
+        if self.model is None or not self._gate.serves:
+            raise EngineFailed(self._gate.refusal())
         preparing = len(self.directory.preparing)
         if preparing >= self._max_queue:
             self.metrics.requests.queue_full += 1
@@ -213,10 +211,7 @@ class Hub:
 
     def engine_serves(self) -> None:
         """The new one gets what was held, and who looks on wants to see it."""
-        for request in self.held.release():
-            request.begin_anew()
-            self.metrics.requests.began(request)
-            self._send(Submit(request.core, again=True))
+        self._submit_again(self.held.release())
         self.state_feed.engine_serves()
 
     def engine_lost(self, reason: str) -> None:
@@ -249,6 +244,7 @@ class Hub:
         if step.changes is not None:
             self.state_feed.step(step.changes)  # before the names of those that end are forgotten
         self._end_requests(events, now)
+        self._submit_again(self.held.proceed(self.directory.requests))
         for explained in events.explained:
             self.inquiries.answer(explained)
         self.feed.publish()
@@ -273,6 +269,12 @@ class Hub:
             self._look_for_quiet()
 
     # --------------------------------------------------------------------------------------------
+
+    def _submit_again(self, requests: list[OpenRequest]) -> None:
+        for request in requests:
+            request.begin_anew()
+            self.metrics.requests.began(request)
+            self._send(Submit(request.core, again=True))
 
     def _expire(self, handle: int, seconds: float) -> None:
         if self.ends.expire(handle, seconds):

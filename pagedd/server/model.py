@@ -12,6 +12,13 @@ from pagedd.text.tokenizer import TextModel
 class EngineGate(Protocol):
     """What the hub needs of the supervisor."""
 
+    @property
+    def serves(self) -> bool:
+        """An engine takes commands."""
+
+    def refusal(self) -> str:
+        """Why none does."""
+
     def send(self, command: Command) -> None:
         """Raises EngineFailed when no engine is ready."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import anyio
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
 from pagedd.core import events
 from pagedd.core.plan import TokenLogprobs
@@ -16,11 +16,9 @@ from pagedd.core.request import Request
 from pagedd.errors import PageddError
 from pagedd.protocol import (
     Accepted,
-    Choice,
     Done,
     Error,
     Generate,
-    Ledger,
     Logprob,
     Preempted,
     Resumed,
@@ -39,7 +37,6 @@ from pagedd.text.stream import ChoiceText
 from pagedd.text.tokenizer import TextModel
 
 TAIL = 400  # characters
-_NO_LEDGER = Ledger(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0, 0)
 
 
 class Frames(Protocol):
@@ -134,7 +131,7 @@ class OpenRequest:
     @property
     def begun(self) -> bool:
         """Its client has tokens of it, so that it cannot begin anew."""
-        return self._frame.stream and any(choice.num_tokens for choice in self._choices)
+        return self._frame.stream and self.drew
 
     @property
     def finish_reasons(self) -> list[str | None]:
@@ -145,6 +142,11 @@ class OpenRequest:
     def token_counts(self) -> list[int]:
         """Of each choice, what its client got."""
         return [choice.num_tokens for choice in self._choices]
+
+    @property
+    def drew(self) -> bool:
+        """The engine has drawn a token for it."""
+        return any(choice.num_tokens for choice in self._choices)
 
     def begin_anew(self) -> None:
         """Another engine gets it; whatever the one before it drew, nobody has seen it."""
@@ -284,14 +286,3 @@ class OpenRequest:
 
 def _who(frame: Generate, client: Client, prompt_tokens: int) -> Who:
     return Who(frame.id, client.connection, prompt_tokens, frame.priority, frame.params.n)
-
-
-def cancelled_before_start(frame: Generate) -> Done:
-    """The answer to a ``cancel`` that came while the prompt was tokenised: nothing was computed."""
-    text: str | UnsetType = UNSET if frame.stream else ""
-    tokens: list[int] | UnsetType = UNSET if frame.stream else []
-    choices = [
-        Choice(index=index, finish_reason="cancelled", text=text, tokens=tokens)
-        for index in range(frame.params.n)
-    ]
-    return Done(frame.id, choices, Usage(0, 0, 0), _NO_LEDGER)

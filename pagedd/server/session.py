@@ -25,6 +25,7 @@ from pagedd.protocol import (
     Subscribe,
     Unsubscribe,
 )
+from pagedd.server.choices import cancelled_before_start
 from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame
@@ -33,7 +34,7 @@ from pagedd.server.intake import ready_tokens, submit, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.replies import error_frame
-from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
+from pagedd.server.requests import OpenRequest, Preparing
 
 GetStatus = Callable[[str | None], Status]
 

@@ -255,3 +255,25 @@ def test_what_was_being_tokenised_when_the_engine_died_waits_too(start: Start) -
             "prompt_too_long",
         }
     daemon.stop()
+
+
+def test_a_request_that_kills_every_engine_takes_nobody_along_that_waits(
+    start: Start, tmp_path: Path
+) -> None:
+    """From the second death on, those that it may be are tried one after another."""
+    log = tmp_path / "starts"
+    daemon = start(engine={"log_starts": str(log), "max_num_seqs": 4})
+    with daemon.client() as client:
+        ids = [f"q{at}" for at in range(9)]
+        for at, id in enumerate(ids):
+            # a whole answer: what was drawn for it is lost with no harm
+            ask(client, id, 4, stream=False, params={"seed": CRASH} if at == 4 else {})
+        found = histories(client, ids)
+        ends = {id: frames[-1].get("code", frames[-1]["type"]) for id, frames in found.items()}
+        assert ends.pop("q4") == "engine_failed"
+        assert set(ends.values()) == {"done"}
+        status = daemon.until_state("ready")
+        assert log.read_text().count("start") == 1 + MAX_RESTARTS + 1
+    assert status["requests"]["failed_total"] == 1
+    assert daemon.until_quiet()["requests"]["finished_total"] == 8
+    assert daemon.stop()[0] == 0

@@ -6,13 +6,14 @@ import anyio
 
 from pagedd.errors import PageddError, SlowConsumer
 from pagedd.protocol import Generate
+from pagedd.server.choices import cancelled_before_start
 from pagedd.server.edge import check_frame
 from pagedd.server.http.mailbox import Mailbox
 from pagedd.server.hub import Hub
 from pagedd.server.intake import ready_tokens, submit, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.replies import error_frame
-from pagedd.server.requests import OpenRequest, Preparing, cancelled_before_start
+from pagedd.server.requests import OpenRequest, Preparing
 
 
 class Caller:
