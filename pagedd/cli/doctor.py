@@ -16,8 +16,8 @@ from pagedd.cli.flags import add_start_options, collect
 from pagedd.cli.lock import lock_holder
 from pagedd.cli.parser import examples
 from pagedd.config import Config, user_config
-from pagedd.errors import PageddError
-from pagedd.interpreter import borrow_packages, module_command
+from pagedd.errors import PageddError, UsageError
+from pagedd.interpreter import module_command, require_torch
 
 DESCRIPTION = """\
 Check Python, torch, the device, the compiler, the kernels, the folders, the memory and the model,
@@ -73,7 +73,10 @@ def look_in_child(config: Config) -> list[Finding]:
     import json
 
     asked = [config[name] for name in ("device", "dtype", "kv-cache-dtype")]
-    borrow_packages()
+    try:
+        require_torch()
+    except UsageError as error:
+        return [Finding(BAD, "torch", error.message)]
     command = [*module_command(CHILD), *asked]
     try:
         child = subprocess.run(

@@ -72,8 +72,13 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 
 def _converted(folder: Path) -> Tokenizer:
-    from transformers import AutoTokenizer
-
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ModelError(
+            f"{folder} has no tokenizer.json, and without transformers none can be made of what it "
+            f"has: {error}"
+        ) from error
     try:
         converted = AutoTokenizer.from_pretrained(
             folder, use_fast=True, local_files_only=True, trust_remote_code=False

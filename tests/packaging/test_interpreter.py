@@ -84,6 +84,20 @@ def test_start_without_torch_is_one_line_and_nothing_is_done(
     assert list(home.iterdir()) == []
 
 
+def test_the_doctor_says_so_too(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, "doctor"],
+        capture_output=True,
+        text=True,
+        env=environment(home),
+        timeout=60,
+        check=False,
+    )
+    (line,) = [line for line in done.stdout.splitlines() if line.split()[1] == "torch"]
+    assert line.startswith("bad ")
+    assert "-m pip install 'torch>=" in done.stdout
+
+
 def test_an_ordinary_installation_borrows_nothing() -> None:
     assert not interpreter.is_one_file()
     before = (list(sys.path), dict(os.environ))

@@ -121,6 +121,15 @@ def test_a_folder_without_any_tokenizer(tmp_path: Path) -> None:
         read_folder(tmp_path)
 
 
+def test_without_transformers_what_it_would_be_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vocab.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "transformers", None)  # importing it fails
+    with pytest.raises(ModelError, match=r"^[^\n]+no tokenizer\.json, and without transformers"):
+        read_folder(tmp_path)
+
+
 def test_vocab_and_merges_are_converted(tmp_path: Path) -> None:
     """The older files, through transformers: same tokens as tokenizer.json."""
     reference = small_models.byte_level_tokenizer()
