@@ -16,6 +16,13 @@ from tests.server.harness import PATIENCE_S, Daemon, Frame
 
 EDGES = ("http", "http-stream", "wire", "wire-stream")
 HTTP_EDGES = ("http", "http-stream")
+# A connection for each request, as the websocket has here.
+HTTP = httpx2.Client(
+    timeout=PATIENCE_S,
+    trust_env=False,
+    verify=False,
+    limits=httpx2.Limits(max_keepalive_connections=0),
+)
 
 
 class Served(NamedTuple):
@@ -111,7 +118,13 @@ def ask(edge: str, served: Served, prompt: Any = None, **fields: Any) -> Answer:
 def post(url: str, content: bytes, **headers: str) -> httpx2.Response:
     """One POST of JSON, whatever it is."""
     given = {"Content-Type": "application/json", **headers}
-    return httpx2.post(url, content=content, headers=given, timeout=PATIENCE_S, trust_env=False)
+    return HTTP.post(url, content=content, headers=given)
+
+
+def health(served: Served) -> tuple[int, Frame]:
+    """What ``/health`` says: its status, and its body."""
+    got = HTTP.get(f"{served.http}/health")
+    return got.status_code, got.json()
 
 
 def events(text: str) -> list[Frame]:
