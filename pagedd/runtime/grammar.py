@@ -120,8 +120,8 @@ class Grammars:
                 rows, masks.ctypes.data, masks.strides[0], len(guides)
             )
         else:
-            for guide in guides:
-                guide.matcher.unsafe_compute_mask_ptr(masks.ctypes.data, masks.nbytes)
+            for row, guide in enumerate(guides):
+                guide.matcher.unsafe_compute_mask_ptr(masks[row].ctypes.data, masks.strides[0])
         for row, guide in enumerate(guides):
             if guide.matcher.is_error():
                 logger.warning("a grammar failed: %s", complaint(guide.matcher.get_error()))

@@ -9,6 +9,11 @@ from torch import Tensor
 
 from pagedd.runtime.sampling_rows import SamplingRows
 
+# What a byte of a mask adds to the logits of its eight tokens: 0 or -inf. [256, 8] float32.
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_ADDENDS = np.where(_BITS == 1, np.float32(0), np.float32(-np.inf))
+_ADDENDS.setflags(write=False)
+
 
 def is_guided(rows: SamplingRows, where: npt.NDArray[np.int64]) -> bool:
     """Whether any of the slots ``where`` has a grammar."""
@@ -24,8 +29,8 @@ def masked_logits(
     """``logits [rows, vocab]`` float32 with -inf for what the grammars of their slots forbid.
 
     ``where [slots]`` have the rows ``at [slots]``, or those of their own order. The given tensor
-    is left as it is, and returned if none of them has a grammar. NaN stays: a row that holds one
-    must still be found out. A row where nothing is allowed has nothing finite.
+    is left as it is, and returned if none of them has a grammar. A row where nothing is allowed has
+    nothing finite.
     """
     slots = where.tolist()
     guided = [place for place, slot in enumerate(slots) if slot in rows.guides]
@@ -33,24 +38,21 @@ def masked_logits(
         return logits
     assert rows.grammars is not None
     masks = rows.grammars.fill([rows.guides[slots[place]] for place in guided])
-    index = torch.from_numpy(np.array(guided) if at is None else at[guided]).to(logits.device)
-    expand = _expand_on_device if logits.is_cuda else _expand_on_host
-    allowed = expand(masks, logits)
+    places = np.array(guided) if at is None else at[guided]
+    # What is forbidden is added, so that NaN stays: a row that holds one must still be found out.
+    if logits.is_cuda:
+        index = torch.from_numpy(places).to(logits.device)
+        forbidden = torch.where(_expanded(masks, logits), 0.0, -torch.inf)
+        return logits.index_add(0, index, forbidden)
     result = logits.clone()
-    picked = logits.index_select(0, index)
-    result[index] = torch.where(allowed, picked, picked.clamp(max=-torch.inf))
+    whole = result.numpy()
+    for place, mask in zip(places, masks, strict=True):
+        whole[place] += _ADDENDS.take(mask.view(np.uint8), axis=0).reshape(-1)[: logits.shape[1]]
     return result
 
 
-def _expand_on_host(masks: npt.NDArray[np.int32], logits: Tensor) -> Tensor:
-    """[rows, words] of 32 bits → bool [rows, vocab]."""
-    vocab = logits.shape[1]
-    bits = np.unpackbits(masks.view(np.uint8), axis=1, count=vocab, bitorder="little")
-    return torch.from_numpy(bits.view(np.bool_)).to(logits.device)
-
-
-def _expand_on_device(masks: npt.NDArray[np.int32], logits: Tensor) -> Tensor:
-    """The same, with an eighth of a byte a token to send; the host does not wait."""
+def _expanded(masks: npt.NDArray[np.int32], logits: Tensor) -> Tensor:
+    """[rows, words] of 32 bits → bool [rows, vocab], on the device; the host does not wait."""
     device = logits.device
     words = torch.from_numpy(masks)
     if logits.is_cuda:

@@ -22,7 +22,7 @@ from pagedd.errors import BadRequest
 from pagedd.protocol import FunctionTool, Params, Tool
 from pagedd.runtime import grammar as grammar_module
 from pagedd.runtime.grammar import Grammars, Guide
-from pagedd.runtime.masking import _expand_on_device, _expand_on_host, masked_logits
+from pagedd.runtime.masking import _expanded, masked_logits
 from pagedd.runtime.sampler import Sampler, TorchDraws
 from pagedd.runtime.sampling_rows import SamplingRows
 from pagedd.server.structure import grammar_of
@@ -256,10 +256,10 @@ def test_a_row_without_valid_logits_draws_nothing(grammars: Grammars) -> None:
     assert [each.token for each in drawn] == [-1, -1, byte_id(ord("x"))]
 
 
-def test_masks_expand_alike_on_the_device() -> None:
+def test_masks_expand_on_a_device() -> None:
     masks = np.random.default_rng(1).integers(-(2**31), 2**31, (5, 11)).astype(np.int32)
-    logits = torch.zeros(5, 340)
-    assert torch.equal(_expand_on_host(masks, logits), _expand_on_device(masks, logits))
+    bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")[:, :340]
+    assert torch.equal(_expanded(masks, torch.zeros(5, 340)), torch.from_numpy(bits == 1))
 
 
 def test_rows_are_masked_where_they_are(grammars: Grammars) -> None:
