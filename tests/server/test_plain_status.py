@@ -20,6 +20,7 @@ from pagedd.cli.glance import STATUS_PATH, glance, status_of
 from pagedd.cli.status_view import lines_of
 from pagedd.protocol import Status
 from tests.cli.terminal import environment, run
+from tests.cli.test_main import imported
 from tests.server.harness import Daemon, make_text_dir
 
 
@@ -66,6 +67,15 @@ def test_the_command_asks_this_way_and_answers_as_before(daemon: Daemon, home: P
     shown = run("status", env=env)
     assert (shown.returncode, shown.stderr) == (0, b"")
     assert b"ready  fake" in shown.stdout
+
+
+def test_the_command_loads_nothing_that_takes_long(daemon: Daemon, home: Path) -> None:
+    code, modules = imported(
+        ["status"], environment(home, PAGEDD_URL=f"unix:{daemon.settings.socket}")
+    )
+    assert code == 0
+    slow = {"websockets", "msgspec", "dataclasses", "inspect", "shutil", "subprocess", "ssl"}
+    assert not modules & slow
 
 
 def test_not_on_tcp_where_a_web_page_may_come_without_an_origin(daemon: Daemon) -> None:
