@@ -14,7 +14,7 @@ from pagedd.server.http.caller import Caller
 from pagedd.server.hub import Hub
 from pagedd.server.model import Model
 
-_MAX_NAME = 64  # characters of a client's name for a request
+MAX_NAME = 64  # characters of a client's name for a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,6 @@ def request_id(request: Request, prefix: str) -> str:
     name = request.headers.get("x-request-id")
     if name is None:
         name = secrets.token_hex(12)
-    elif not 0 < len(name) <= _MAX_NAME or not name.isprintable():
-        raise BadRequest(f"X-Request-Id: 1 to {_MAX_NAME} printable characters are allowed")
+    elif not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise BadRequest(f"X-Request-Id: 1 to {MAX_NAME} printable characters are allowed")
     return f"{prefix}-{name}"

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pagedd.server.http import answers
 from pagedd.server.http.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
-from pagedd.server.http.gateway import Gateway
+from pagedd.server.http.gateway import MAX_NAME, Gateway
 from pagedd.server.http.refuse import json_response
 
 _REF = "#/components/schemas/{name}"
@@ -24,10 +24,19 @@ _POSTS: tuple[tuple[str, str, type, type, bool], ...] = (
 )
 _GETS: tuple[tuple[str, str, type | None], ...] = (
     ("/v1/models", "The model that is served", answers.ModelList),
+    ("/v1/models/{name}", "The model of this name", answers.ModelCard),
     ("/health", "Whether it is", answers.Health),
     ("/version", "Of pagedd", answers.Version),
     ("/metrics", "For Prometheus", None),
 )
+_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+_REQUEST_ID = {
+    "name": "X-Request-Id",
+    "in": "header",
+    "description": "The last part of the answer's id",
+    "schema": {"type": "string", "pattern": "^[ -~]+$", "minLength": 1, "maxLength": MAX_NAME},
+}
+_RETRY_AFTER = {"Retry-After": {"description": "In seconds", "schema": {"type": "integer"}}}
 _REFUSALS = {
     "400": "A field or a value that is not allowed",
     "401": "No key, or a wrong one",
@@ -61,7 +70,12 @@ def openapi(version: str) -> dict[str, Any]:
     paths |= {path: {"get": _get(summary, answer)} for path, summary, answer in _GETS}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "pagedd", "version": version},
+        "info": {
+            "title": "pagedd",
+            "version": version,
+            "summary": "OpenAI's endpoints over a local model, and what operators ask for",
+        },
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -73,10 +87,13 @@ def openapi(version: str) -> dict[str, Any]:
 
 def _post(summary: str, body: type, answer: type, *, stream: bool) -> dict[str, Any]:
     content = _json(answer)
+    parameters = []
     if stream:
         content |= {"text/event-stream": {"schema": {"type": "string"}}}
+        parameters.append(_REQUEST_ID)
     return {
         "summary": summary,
+        "parameters": parameters,
         "requestBody": {"required": True, "content": _json(body)},
         "responses": {"200": {"description": "The answer", "content": content}} | _refusals(),
     }
@@ -88,7 +105,9 @@ def _get(summary: str, answer: type | None) -> dict[str, Any]:
     found = {"200": {"description": summary, "content": content}} | _refusals()
     if answer is answers.Health:
         found["503"] = {"description": "Not now, and why", "content": content}
-    return {"summary": summary, "responses": found}
+        return {"summary": summary, "responses": found, "security": [{}]}  # it asks for no key
+    parameters = [_NAME] if answer is answers.ModelCard else []
+    return {"summary": summary, "parameters": parameters, "responses": found}
 
 
 def _json(kind: type) -> dict[str, Any]:
@@ -98,5 +117,6 @@ def _json(kind: type) -> dict[str, Any]:
 def _refusals() -> dict[str, Any]:
     return {
         status: {"description": meaning, "content": _json(answers.ErrorAnswer)}
+        | ({"headers": _RETRY_AFTER} if status in ("429", "503") else {})
         for status, meaning in _REFUSALS.items()
     }
