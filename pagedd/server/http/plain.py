@@ -16,6 +16,8 @@ from pagedd.server.http.refuse import json_response
 from pagedd.server.intake import aside, for_template
 from pagedd.server.model import Model
 
+MOST_COUNTED = 1_000_000  # tokens of a text that is only counted: a second or two of a core
+
 
 async def models(gateway: Gateway, request: Request) -> Response:
     """``GET /v1/models``. Raises PageddError while there is none."""
@@ -45,7 +47,7 @@ async def tokenize(gateway: Gateway, request: Request) -> Response:
 
 
 def _tokens(body: TokenizeBody, model: Model) -> list[int]:
-    longest = model.limits.max_model_len
+    longest = max(model.limits.max_model_len, MOST_COUNTED)
     if body.prompt is not None:
         add_bos = None if body.add_special_tokens else False
         return model.text.encode_bounded(body.prompt, longest, add_bos=add_bos)
