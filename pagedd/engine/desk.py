@@ -30,6 +30,9 @@ from pagedd.errors import PageddError, QueueFull
 class Grammars(Protocol):
     """Builds what the runner needs for the grammars of requests, and keeps it."""
 
+    def prepare(self) -> None:
+        """What all of them need, in a thread of its own."""
+
     def is_built(self, grammar: str) -> bool:
         """No time is needed for this one."""
 

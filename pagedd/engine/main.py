@@ -65,6 +65,8 @@ def run_engine(link: EngineLink, build: Build) -> int:
     except Exception as error:
         return _fatal(link, "while the model was loaded", error)
     link.send(engine.ready)
+    if engine.grammars is not None:
+        engine.grammars.prepare()  # while the daemon makes its own tokenizer ready
     try:
         if isinstance(engine.runner, QueuedRunner):
             serve_overlapped(link, engine.scheduler, engine.runner, time.monotonic, engine.grammars)
@@ -92,7 +94,6 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
     loaded = load_model(config, progress, partial(decide_shape, config))
     spec = loaded.spec
     grammars = ModelGrammars(text_dir, vocab_size=spec.vocab_size, eos_ids=spec.eos_ids)
-    grammars.prepare()
     runner: Runner | QueuedRunner[Any]
     if loaded.device.type == "cuda":
         runner, shape = build_queued_runner(config, loaded, progress, grammars)

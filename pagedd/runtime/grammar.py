@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pagedd.engine.background import in_background
 from pagedd.errors import BadRequest
 from pagedd.text.guidance import NO_ANSWER, complaint
+from pagedd_kernels.cpu.threads import default_threads
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
@@ -31,7 +32,8 @@ logger = logging.getLogger(__name__)
 MAX_STATES = 50_000  # of one grammar's lexer, about a kilobyte each
 KEPT = 512  # grammars that were built, last used; with texts of at most
 KEPT_CHARACTERS = 4 << 20
-TOGETHER = 2  # masks from which on several threads fill them
+TOGETHER = 4  # masks from which on several threads fill them
+ENOUGH_CORES = 4  # for that: with fewer, to hand the work over costs more than it gains
 
 
 class Guide:
@@ -72,9 +74,9 @@ class Grammars:
         return -(-self._vocab_size // 32)
 
     def prepare(self) -> None:
-        """Have the tokenizer ready in a while: making it holds up every other thread.
+        """Have the tokenizer ready in a while: half a second, in which no step is computed.
 
-        Best called while the model is loaded, and nobody waits for a step.
+        Best called before there are any.
         """
         in_background("vocabulary", self._get_tokenizer)
 
@@ -114,7 +116,7 @@ class Grammars:
         A guide that has failed allows nothing.
         """
         masks = np.zeros((len(guides), self.words), dtype=np.int32)
-        if len(guides) >= TOGETHER:
+        if len(guides) >= TOGETHER and self._executor is not None:
             rows = [(guide.matcher, row) for row, guide in enumerate(guides)]
             self._executor.unsafe_compute_mask_ptr(
                 rows, masks.ctypes.data, masks.strides[0], len(guides)
@@ -135,10 +137,11 @@ class Grammars:
         return LLParserLimits(max_lexer_states=MAX_STATES, verbose_errors=False)
 
     @cached_property
-    def _executor(self) -> LLExecutor:
+    def _executor(self) -> LLExecutor | None:
         from llguidance import LLExecutor
 
-        return LLExecutor()
+        cores = default_threads()
+        return LLExecutor(cores) if cores >= ENOUGH_CORES else None
 
     def _get_tokenizer(self) -> LLTokenizer:
         with self._making:
@@ -193,5 +196,5 @@ def _tokenizer(text_dir: Path | str, vocab_size: int, eos_ids: list[int]) -> LLT
     text = TextModel.load(text_dir)
     tokens = [text.token_bytes(token) for token in range(vocab_size)]
     special = sorted(token for token in text.special_ids | set(eos_ids) if token < vocab_size)
-    vocabulary = _Vocabulary(tokens, special, eos_ids[0] if eos_ids else 0)
-    return LLTokenizer(TokenizerWrapper(vocabulary), eos_token=eos_ids or None)
+    vocabulary = TokenizerWrapper(_Vocabulary(tokens, special, eos_ids[0] if eos_ids else 0))
+    return LLTokenizer(vocabulary, eos_token=eos_ids or None)

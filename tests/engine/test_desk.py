@@ -43,6 +43,9 @@ class Gated:
     def gate(self, grammar: str) -> threading.Event:
         return self.gates.setdefault(grammar, threading.Event())
 
+    def prepare(self) -> None:
+        pass
+
     def is_built(self, grammar: str) -> bool:
         return grammar in self.built
 

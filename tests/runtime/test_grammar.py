@@ -171,6 +171,19 @@ def test_after_a_forbidden_token_nothing_is_allowed(grammars: Grammars) -> None:
     assert allowed(grammars, wrong, right) == [set(), {byte_id(ord("h"))}]
 
 
+def test_several_threads_fill_the_same_masks(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guides = [grammars.guide(grammar, []) for grammar, _ in LANGUAGES.values()] * 2
+    guides.append(grammars.guide(written(guided_choice=["h"]), [byte_id(ord("x"))]))
+    alone = [grammars.fill([guide]) for guide in guides]
+    monkeypatch.setattr(grammar_module, "ENOUGH_CORES", 1)
+    assert grammars._executor is not None
+    together = grammars.fill(guides[:4]), grammars.fill(guides[4:])
+    assert np.array_equal(np.concatenate(together), np.concatenate(alone))
+    assert not alone[-1].any()
+
+
 @pytest.mark.parametrize(
     ("grammar", "said"),
     [
