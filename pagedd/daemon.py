@@ -216,7 +216,7 @@ class Daemon:
             try:
                 await self._supervisor.run()
             except PageddError as error:
-                self._failure = error
+                self._failure, self._hub.draining = error, True
                 self._hub.fail_all(error)  # those that waited for another engine
                 self._stop.set()
             finally:

@@ -174,6 +174,7 @@ class Supervisor:
                     await self._converse(link, process.pid)
                 finally:
                     self._link = None
+                    self.state, self.reason = "failed", f"the engine process {process.pid} ends"
                     with anyio.CancelScope(shield=True):
                         await self._end(process, link)
                     self.engine_pid = 0

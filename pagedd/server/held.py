@@ -23,14 +23,10 @@ class Held:
     The next engine gets all of them at once. When that dies too, one of them may be the cause, and
     the others must not be lost by it: so from then on each gets to an engine when the one before it
     has its first token, or has ended.
-
-    ``expected`` are handles of requests that were being tokenised when the engine died: they were
-    there before its death too, and their clients know nothing of it.
     """
 
     def __init__(self) -> None:
         self._requests: dict[int, OpenRequest] = {}
-        self._expected: frozenset[int] = frozenset()
         self._tried: int | None = None  # the one that the engine got alone
 
     def __len__(self) -> int:
@@ -39,7 +35,7 @@ class Held:
     def __contains__(self, handle: int) -> bool:
         return handle in self._requests
 
-    def take(self, requests: Iterable[OpenRequest], expected: Iterable[int]) -> Losses:
+    def take(self, requests: Iterable[OpenRequest]) -> Losses:
         """The engine died with these: keep those that can begin anew."""
         losses = Losses([], [])
         self._tried = None
@@ -53,12 +49,7 @@ class Held:
                 losses.lost.append(request)
             else:
                 self._requests[request.handle] = request
-        self._expected = frozenset(expected)
         return losses
-
-    def expects(self, handle: int) -> bool:
-        """It was being tokenised when the engine died."""
-        return handle in self._expected
 
     @property
     def handles(self) -> list[int]:
@@ -66,7 +57,7 @@ class Held:
         return list(self._requests)
 
     def add(self, request: OpenRequest) -> None:
-        """One that was expected: it has its tokens now."""
+        """One that was tokenised when the engine died."""
         self._requests[request.handle] = request
 
     def forget(self, handle: int) -> None:

@@ -74,12 +74,12 @@ class Hub:
         self.journal = Journal()
         self.feed = EventFeed(self.journal, clock)
         self.state_feed = StateFeed(self.journal.name_of, board.counters, self._watch, clock)
-        self.inquiries = Inquiries(self.directory, self.journal, self._send, clock)
+        self.held = Held()
+        self.inquiries = Inquiries(self.directory, self.journal, self.held, self._send, clock)
         self.model: Model | None = None
         self.tokenizer_limiter = anyio.CapacityLimiter(TOKENIZER_THREADS)
         self.draining = False
         self.deadlines = Deadlines(request_timeout, self._expire)
-        self.held = Held()
         count = EndCount(board, metrics.requests)
         self.ends = Ends(self.directory, self.journal, self.held, self.deadlines, count, clock)
         self._max_queue = max_queue
@@ -138,14 +138,12 @@ class Hub:
         return next(self._handles)
 
     def submit(self, request: OpenRequest) -> None:
-        """Hand a request to the engine. Raises EngineFailed or ShuttingDown."""
+        """Hand a request to the engine. Raises ShuttingDown."""
         if self.draining:
             raise ShuttingDown("the daemon is shutting down and takes no new requests")
         try:
             self._send(Submit(request.core))
-        except EngineFailed:
-            if not self.held.expects(request.handle):
-                raise
+        except EngineFailed:  # there was one when the request came: see ``admit``
             self.held.add(request)
         self.directory.requests[request.handle] = request
         self.metrics.requests.began(request)
@@ -218,7 +216,7 @@ class Hub:
         """What had begun is lost, and its clients may try again; the rest waits for another."""
         self.state_feed.engine_lost()
         requests, error = self.directory.requests, EngineFailed(f"the engine failed: {reason}")
-        losses = self.held.take(list(requests.values()), self.directory.preparing)
+        losses = self.held.take(list(requests.values()))
         self.board.engine_lost(len(losses.lost))
         self.ends.lose(losses.lost, error)
         for request in losses.cancelled:

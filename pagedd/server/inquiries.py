@@ -13,8 +13,9 @@ from pagedd.engine.messages import Explain
 from pagedd.errors import BadRequest, PageddError, QueueFull, RequestNotFound
 from pagedd.protocol import Explanation, PageTable
 from pagedd.server.directory import Directory, handle_in
+from pagedd.server.held import Held
 from pagedd.server.journal import Journal, Told
-from pagedd.server.records import preparing, record_of
+from pagedd.server.records import held, preparing, record_of
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import Client, Frames, OpenRequest, Preparing
 
@@ -41,11 +42,13 @@ class Inquiries:
         self,
         directory: Directory,
         journal: Journal,
+        without_engine: Held,
         send: Callable[[Explain], None],
         clock: Callable[[], float],
     ) -> None:
         self._directory = directory
         self._journal = journal
+        self._held = without_engine
         self._send = send
         self._clock = clock
         self._refs = itertools.count(1)
@@ -129,8 +132,9 @@ class Inquiries:
         self._tell_ended(id, ended, asker)
 
     def _ask_about(self, id: str, request: OpenRequest | Preparing, asker: Frames) -> None:
-        if isinstance(request, Preparing):
-            record = preparing(request.handle, request.who, self._clock())
+        waits = preparing if isinstance(request, Preparing) else held
+        if waits is preparing or request.handle in self._held:
+            record = waits(request.handle, request.who, self._clock())
             asker.put(Explanation(id, "waiting", [record]))
             return
         if sum(1 for each in self._questions.values() if each.asker is asker) >= MAX_QUESTIONS:

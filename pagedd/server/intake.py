@@ -63,7 +63,7 @@ def submit(
     """Hand a request to the engine. ``frame`` has passed ``check_frame``.
 
     ``arrived``: when, on the monotonic clock; None: now.
-    Raises PromptTooLong, BadRequest, EngineFailed or ShuttingDown.
+    Raises PromptTooLong, BadRequest or ShuttingDown.
     """
     check_prompt_length(len(tokens), model.limits)
     params = core_params(frame.params, len(tokens), model.limits)

@@ -80,8 +80,17 @@ def missed(count: int, at: float) -> Event:
 
 def preparing(handle: int, who: Who, at: float) -> Record:
     """The engine does not know the request yet."""
-    name = named(who.id, handle)
-    text = f"{name} waits until its prompt has been made into tokens."
+    text = f"{named(who.id, handle)} waits until its prompt has been made into tokens."
+    return _waiting(handle, who, at, text)
+
+
+def held(handle: int, who: Who, at: float) -> Record:
+    """The engine that had the request died, and the next one has not got it."""
+    text = f"{named(who.id, handle)} waits for another engine: the one that had it died."
+    return _waiting(handle, who, at, text)
+
+
+def _waiting(handle: int, who: Who, at: float, text: str) -> Record:
     return Record(
         at=at, kind="waiting", text=text, request=who.id, handle=handle, priority=who.priority
     )

@@ -186,6 +186,10 @@ def test_without_an_engine_what_waits_can_be_cancelled_left_and_made_urgent(
             done = client.until("done")
             assert (done["id"], done["choices"][0]["finish_reason"]) == ("q0", "cancelled")
             client.send(type="reprioritize", id="q2", priority=-5)
+            client.send(type="explain", id="q2")
+            told = client.until("explanation")
+            assert told["state"] == "waiting"
+            assert "waits for another engine" in told["reasons"][0]["text"]
             status = client.status()
             assert status["requests"]["waiting"] == 2
             assert status["requests"]["cancelled_total"] == 1
