@@ -243,7 +243,9 @@ def growth(samples: list[tuple[float, dict[str, int]]], name: str) -> float:
     early = [each[name] for at, each in samples if WARM_S <= at < WARM_S + WINDOW_S]
     late = [each[name] for at, each in samples if at >= SECONDS - WINDOW_S]
     first, last = sum(early) / len(early), sum(late) / len(late)
+    curve = [f"{each[name] / 1e6:.1f}" for _, each in samples[:: max(1, len(samples) // 20)]]
     print(f"{name}: {first / 1e6:.1f} MB after {WARM_S:.0f} s, {last / 1e6:.1f} MB at the end")
+    print("  ", *curve)
     return last / first - 1
 
 
