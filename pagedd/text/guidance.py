@@ -19,6 +19,9 @@ JSON_STYLE: dict[str, Any] = {
     "item_separator": ", ",
     "key_separator": ": ",
 }
+MAX_WRITTEN_OUT = 256  # references in a schema
+_NAMED = ("properties", "patternProperties", "$defs", "definitions")  # hold schemas by name
+_DATA = ("const", "enum", "default", "examples")
 _PLACE = re.compile(r"^(at )?\d+\(\d+\): ")
 
 
@@ -29,10 +32,59 @@ def json_grammar(schema: dict[str, Any], *, lenient: bool = False) -> str:
     """
     style = {**JSON_STYLE, "lenient": lenient, "coerce_one_of": lenient}
     try:
-        text = msgspec.json.encode({**schema, "x-guidance": style}).decode()
+        text = msgspec.json.encode({**plainer(schema), "x-guidance": style}).decode()
     except RecursionError:
         raise BadRequest("the schema is nested too deeply") from None
     return f"%json {text}"
+
+
+def plainer(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same schema in words that llguidance knows. May raise RecursionError.
+
+    What ``oneOf`` lists is written out where it is a reference, because only so is it seen that no
+    two of them match together; and what says nothing is left out.
+    """
+    unions: list[list[Any]] = []
+    root: dict[str, Any] = _copied(schema, unions)
+    written = 0
+    for union in unions:
+        for at, branch in enumerate(union):
+            target = _target(root, branch)
+            if target is not None and written < MAX_WRITTEN_OUT:
+                written += 1
+                union[at] = target | {key: branch[key] for key in branch if key != "$ref"}
+    return root
+
+
+def _copied(schema: Any, unions: list[list[Any]]) -> Any:
+    """A copy down to where data begin; its lists of ``oneOf`` are added to ``unions``."""
+    if isinstance(schema, list):
+        return [_copied(each, unions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, dict):
+            copy[key] = {name: _copied(each, unions) for name, each in value.items()}
+        elif key in _DATA:
+            copy[key] = value
+        elif key != "uniqueItems" or value is not False:
+            copy[key] = _copied(value, unions)
+            if key == "oneOf" and isinstance(value, list):
+                unions.append(copy[key])
+    return copy
+
+
+def _target(root: dict[str, Any], branch: Any) -> dict[str, Any] | None:
+    """What a reference into ``root`` names; None for anything else."""
+    reference = branch.get("$ref") if isinstance(branch, dict) else None
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    found: Any = root
+    for part in reference[2:].split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def complaint(message: str) -> str | None:
