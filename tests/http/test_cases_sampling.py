@@ -236,6 +236,13 @@ def test_b31_numbers_that_no_tensor_holds(
     well(served, greedy)
 
 
+@pytest.mark.parametrize("n", [17, 10**8, 2**31 - 1])
+def test_b31_nothing_is_made_for_choices_that_cannot_be(served: Served, edge: str, n: int) -> None:
+    chat = [{"role": "user", "content": "hi"}]
+    refused(ask(edge, served, messages=chat, n=n), edge, "n")
+    refused(sample(edge, served, n=n), edge, "n")
+
+
 @pytest.mark.parametrize(
     "params",
     [

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import Done, FunctionCall, Generate, Message, Params, Tool, ToolCall
+from pagedd.server.edge import check_frame
 from pagedd.server.http.answers import (
     ChatChoice,
     ChatChunk,
@@ -37,6 +38,7 @@ async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
     body = await read(request, ChatBody, gateway.body_limit)
     frame = _frame(body, request_id(request, "chatcmpl"))
     model = gateway.admit(body.model)
+    check_frame(frame, model.limits)  # before anything is made for each of n choices
     job = Job(gateway.caller(), model, [frame], frame.id)
     answer = _Chat(job, body)
     try:
