@@ -19,6 +19,9 @@ from pagedd.server.http.protocol import HEAD_BYTES, KEEP_ALIVE_S, GuardedProtoco
 CLOSE_TIMEOUT_S = 1
 _TICK_S = 1.0  # how old the Date of an answer may be
 BACKLOG = 1024
+# Bytes that the kernel may hold for a client that does not read: by itself it takes megabytes, in
+# which a slow client would be seen late. Streams of tokens need little.
+SEND_BUFFER = 128 * 1024
 
 logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a client's faults are no news
 
@@ -88,6 +91,7 @@ class HttpEdge:
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until :meth:`close`; started when connections are accepted."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._server.serve, [sock])
             await self._server.serves.wait()
