@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from pagedd.cli.parser import Parser
 from pagedd.cli.start import flags_again, settings_from
 from pagedd.config import load_config
 from pagedd.errors import PageddError, UsageError
+from pagedd.server.settings import TlsFiles
 from tests.cli.terminal import environment, run
 
 NOWHERE = Path("/nonexistent/pagedd.toml")
@@ -169,7 +171,11 @@ def test_the_settings_reach_daemon_and_engine(home: Path) -> None:
     flags = {
         "socket": str(home / "s"),
         "listen": "[::1]:0",
-        "api-key": "k",
+        "api-key": "k,l",
+        "tls-cert": "cert.pem",
+        "request-timeout": "2.5",
+        "log-max-size": "1KiB",
+        "log-keep": "0",
         "allow-origin": "https://a.example",
         "threads": "3",
         "kv-cache-memory": "1MiB",
@@ -179,7 +185,10 @@ def test_the_settings_reach_daemon_and_engine(home: Path) -> None:
     settings = settings_from(load_config(flags, {}, user_file=NOWHERE), ready_fd=9)
     assert settings.socket == str(home / "s")
     assert settings.listen == "[::1]:0"
-    assert settings.api_keys == ("k",)
+    assert settings.api_keys == ("k", "l")
+    assert settings.tls == TlsFiles(os.path.abspath("cert.pem"))
+    assert settings.request_timeout == 2.5
+    assert (settings.log_max_size, settings.log_keep) == (1024, 0)
     assert settings.allow_origin == ("https://a.example",)
     assert settings.drain_timeout == 2.5
     assert settings.ready_fd == 9
