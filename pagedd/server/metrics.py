@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from pagedd.engine.messages import Step
 from pagedd.server.metrics_families import families
+from pagedd.server.metrics_http import HttpMeter
 from pagedd.server.metrics_page import NAMESPACES, Now, Page
 from pagedd.server.metrics_requests import RequestMeter
 from pagedd.server.metrics_steps import StepMeter
@@ -41,6 +42,7 @@ class Metrics(Collector):
         self._engines = 0
         self.requests = RequestMeter(clock)
         self.steps = StepMeter()
+        self.http = HttpMeter()
 
     def engine_ready(self) -> None:
         """There is an engine, or another one."""
@@ -58,6 +60,7 @@ class Metrics(Collector):
         page = Page(self._namespace, now.status.model)
         restarts = max(self._engines - 1, 0)
         yield from families(page, now, self.requests, self.steps, restarts)
+        yield from self.http.families()
         yield from self._process.collect()
 
     def render(self, accept: str | None) -> tuple[bytes, str]:

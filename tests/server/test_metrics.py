@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
@@ -222,6 +223,46 @@ def test_a_full_queue_is_counted(start: Start) -> None:
     assert metrics("admission_rejections_total", reason="max_queue") == codes["queue_full"]
     assert metrics("request_failures_total", code="queue_full") == codes["queue_full"]
     agree(metrics, status)
+
+
+def test_http_requests_are_counted_by_path_and_status(start: Start) -> None:
+    daemon = start(**HTTP, api_keys=("secret",))
+    url = daemon.status()["endpoints"][-1]
+
+    def ask(path: str, method: str = "GET", body: Any = None, key: str = "secret") -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                answer.read()
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    body = {"prompt": "abc", "max_tokens": 3}
+    assert ask("/v1/completions", "POST", body) == 200
+    assert ask("/v1/completions", "POST", body | {"stream": True}) == 200
+    assert ask("/v1/completions", "POST", body | {"n": 0}) == 400
+    assert ask("/v1/completions", "POST", body, key="wrong") == 401
+    assert ask("/v1/completions", "GET") == 405
+    for name in "abc":
+        assert ask(f"/no/such/{name}") == 404
+    request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": "Bearer secret"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        metrics = Scrape(answer.read().decode(), "")
+    counted = {
+        (sample.labels["handler"], sample.labels["method"], sample.labels["status"]): sample.value
+        for sample in metrics.series
+        if sample.name == "http_requests_total"
+    }
+    assert counted == {
+        ("/v1/completions", "POST", "2xx"): 2,
+        ("/v1/completions", "POST", "4xx"): 2,
+        ("/v1/completions", "GET", "4xx"): 1,
+        ("other", "GET", "4xx"): 3,
+    }
+    assert metrics("http_request_duration_seconds_count", method="POST") == 4
 
 
 def test_the_format_is_the_one_that_was_asked_for(start: Start) -> None:

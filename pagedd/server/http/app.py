@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -25,6 +26,7 @@ from pagedd.server.http.guard import Guard
 from pagedd.server.http.job import ClientGone
 from pagedd.server.http.openapi import document
 from pagedd.server.http.refuse import json_response, refuse
+from pagedd.server.metrics_http import Counted
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,12 @@ def make_app(
     hosts: Sequence[str],
 ) -> Starlette:
     """The ASGI application. ``keys``: those that count now."""
-    guards = [Middleware(Guard, hosts=hosts, origins=origins, keys=keys)]
+    meter = gateway.hub.metrics.http
+    meter.paths = frozenset(path for _, path, _ in _ROUTES)
+    guards = [
+        Middleware(Counted, meter=meter, clock=time.monotonic),
+        Middleware(Guard, hosts=hosts, origins=origins, keys=keys),
+    ]
     if origins:
         guards.append(
             Middleware(
