@@ -24,6 +24,7 @@ ASKED = [
     if not line.startswith("#")
 ]
 PLAIN = ("process_", "http_request")  # they have no namespace
+ASKED_FOR = r"([a-z0-9_:]+)\{model_name|((?:process|http)_[a-z_]+)\{"
 MODEL = rendered(idle()).series[0].labels["model_name"]
 
 
@@ -98,7 +99,7 @@ def test_every_name_of_the_dashboard_is_there(namespace: str) -> None:
     asked = {
         name
         for expression in expressions(namespace)
-        for name in re.findall(r"([a-z0-9_:]+)\{model_name|((?:process|http)_[a-z_]+)\{", expression)
+        for name in re.findall(ASKED_FOR, expression)
         for name in name
         if name
     }
