@@ -164,6 +164,7 @@ def test_1000_connections_with_200_requests_running_and_800_queued(start: Start)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0)
 def test_1000_connections_and_a_model(folders: Callable[[], Path]) -> None:
     load = Load(running=200, queued=800, tokens=24, ended=150)
     flags = (f"--max-num-seqs={load.running}", "--max-queue=1000", "--http=127.0.0.1:0")

@@ -250,6 +250,7 @@ def growth(samples: list[tuple[float, dict[str, int]]], name: str) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0)
 def test_memory_stays_as_it_is(folders: Callable[[], Path]) -> None:
     home = folders()
     model = str(build("llama", home / "tiny"))
