@@ -32,6 +32,8 @@ def masked_logits(
     is left as it is, and returned if none of them has a grammar. A row where nothing is allowed has
     nothing finite.
     """
+    if not rows.guides:
+        return logits
     slots = where.tolist()
     guided = [place for place, slot in enumerate(slots) if slot in rows.guides]
     if not guided:
