@@ -42,10 +42,11 @@ _REFUSALS = {
     "401": "No key, or a wrong one",
     "403": "A host or an origin that is not allowed",
     "404": "Another model than the one that is served",
-    "408": "The body did not come in time, or the request took longer than it may",
+    "408": "The body did not come in time",
     "409": "Somebody cancelled the request",
     "413": "The body is too long",
     "415": "The body is not JSON",
+    "422": "The request has not ended within its timeout_s",
     "429": "Too many requests wait",
     "503": "The engine is loading, failed, or the daemon is shutting down",
 }
