@@ -233,9 +233,10 @@ class Daemon:
         self._engine_scope.cancel()
         with anyio.move_on_after(FLUSH_S):
             await self._listener.flush()
-        if self._http is not None:
-            self._http.close()
-        await self._listener.close()
+        async with anyio.create_task_group() as closing:
+            closing.start_soon(self._listener.close)
+            if self._http is not None:
+                closing.start_soon(self._http.close)
         await self._engine_ended.wait()  # signals are watched for as long as anything is left
 
     def _http_edge(self) -> HttpEdge:

@@ -16,7 +16,7 @@ from pagedd.server.http.app import make_app
 from pagedd.server.http.gateway import Gateway
 from pagedd.server.http.protocol import HEAD_BYTES, KEEP_ALIVE_S, GuardedProtocol
 
-CLOSE_TIMEOUT_S = 1
+CLOSE_TIMEOUT_S = 0.5  # at the end, for clients that read the last of their answers
 _TICK_S = 1.0  # how old the Date of an answer may be
 BACKLOG = 1024
 # Bytes that the kernel may hold for a client that does not read: by itself it takes megabytes, in
@@ -72,12 +72,13 @@ class HttpEdge:
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+            timeout_graceful_shutdown=1,  # s, for what does not end with its connection
             h11_max_incomplete_event_size=HEAD_BYTES,
         )
         config.load()
         config.ssl = tls
         self._server = _Server(config)
+        self._ended = anyio.Event()
 
     @property
     def connections(self) -> int:
@@ -92,11 +93,20 @@ class HttpEdge:
     ) -> None:
         """Serve until :meth:`close`; started when connections are accepted."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._server.serve, [sock])
-            await self._server.serves.wait()
-            task_status.started()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._server.serve, [sock])
+                await self._server.serves.wait()
+                task_status.started()
+        finally:
+            self._ended.set()
 
-    def close(self) -> None:
-        """Take no more connections; those that are open end with their answers, in a second."""
+    async def close(self) -> None:
+        """Take no more connections; those that are open end with their answers, or soon."""
         self._server.ending.set()
+        with anyio.move_on_after(CLOSE_TIMEOUT_S):
+            await self._ended.wait()
+        for connection in list(self._server.server_state.connections):
+            assert isinstance(connection, GuardedProtocol)
+            connection.transport.abort()
+        await self._ended.wait()
