@@ -355,9 +355,7 @@ def check_schemas(client: Client, seeds: range) -> int:
     for id, schema in schemas.items():
         [choice] = streams[id].choices
         assert choice["finish_reason"] == "stop", (id, choice["text"])
-        jsonschema_rs.validator_for(schema, validate_formats=True).validate(
-            json.loads(choice["text"])
-        )
+        jsonschema_rs.validator_for(schema).validate(json.loads(choice["text"]))
         texts.add(choice["text"])
     assert len(texts) > len(schemas) / 2
     return sum(stream.preemptions for stream in streams.values())
