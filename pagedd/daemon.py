@@ -98,16 +98,7 @@ class Daemon:
         model = settings.engine.model
         fixed = settings.engine.num_pages is not None
         self._board = StatusBoard(self._version, self._boot_id, model, fixed_pages=fixed)
-        self._hub = Hub(
-            boot_id=self._boot_id,
-            model_name=model,
-            max_queue=settings.max_queue,
-            board=self._board,
-            metrics=Metrics(settings.metrics_namespace, self._look),
-            request_timeout=settings.request_timeout,
-            on_loading=self._announcer.loading,
-            on_ready=self._announcer.ready,
-        )
+        self._hub = self._new_hub()
         self._supervisor = Supervisor(settings.engine, self._hub, command=command, stall_s=stall_s)
         self._hub.connect_engine(self._supervisor)
         self._listener = Listener(
@@ -126,14 +117,6 @@ class Daemon:
             context=self._tls,
             deadlines=self._hub.deadlines,
         )
-        self._gateway = Gateway(
-            hub=self._hub,
-            get_status=lambda: self.status(None),
-            outbox_bytes=settings.outbox_bytes,
-            body_limit=settings.http_body_limit,
-            model_name=model,
-            began=int(time.time()),
-        )
         self._http: HttpEdge | None = None
         self._endpoints: tuple[str, ...] = ()
         self._stop = anyio.Event()
@@ -142,6 +125,19 @@ class Daemon:
         self._engine_ended = anyio.Event()
         self._failure: PageddError | None = None
         self._exit_code = 0
+
+    def _new_hub(self) -> Hub:
+        settings = self._settings
+        return Hub(
+            boot_id=self._boot_id,
+            model_name=settings.engine.model,
+            max_queue=settings.max_queue,
+            board=self._board,
+            metrics=Metrics(settings.metrics_namespace, self._look),
+            request_timeout=settings.request_timeout,
+            on_loading=self._announcer.loading,
+            on_ready=self._announcer.ready,
+        )
 
     async def run(self) -> int:
         """Lock and sockets first: nothing is loaded if they cannot be had."""
@@ -241,8 +237,16 @@ class Daemon:
 
     def _http_edge(self) -> HttpEdge:
         settings = self._settings
+        gateway = Gateway(
+            hub=self._hub,
+            get_status=lambda: self.status(None),
+            outbox_bytes=settings.outbox_bytes,
+            body_limit=settings.http_body_limit,
+            model_name=settings.engine.model,
+            began=int(time.time()),
+        )
         return HttpEdge(
-            self._gateway,
+            gateway,
             keys=lambda: self._keys.current,
             tls=self._tls,
             origins=settings.allow_origin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pagedd.config.keys import secrets
 from pagedd.config.kinds import (
     Address,
     address,
@@ -9,7 +10,6 @@ from pagedd.config.kinds import (
     number,
     origins,
     path,
-    secrets,
     size,
     text,
     whole,

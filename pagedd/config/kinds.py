@@ -222,66 +222,6 @@ def origins() -> Kind:
     )
 
 
-def secrets() -> Kind:
-    """Keys: given several times, separated by commas, or as a toml list. Never shown.
-
-    ``@FILE`` stands for the keys of a file, one a line; empty lines and those that begin with # do
-    not count.
-    """
-
-    def read(value: str) -> tuple[str, ...]:
-        found: list[str] = []
-        for item in filter(None, (item.strip() for item in value.split(","))):
-            found += _keys_of(item[1:]) if item.startswith("@") else [item]
-        if not found or not all(map(_is_key, found)):
-            raise ValueError
-        return tuple(dict.fromkeys(found))
-
-    return Kind(
-        "KEY|@FILE",
-        "keys of printable ASCII without spaces, separated by commas, or @FILE that holds them",
-        read,
-        (str, list),
-        show=lambda value: "(set, not shown)" if value else "none",
-    )
-
-
-def _keys_of(name: str) -> list[str]:
-    try:
-        with open(os.path.expanduser(name), encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except OSError as error:
-        raise Unusable(f"{name} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise Unusable(f"{name} cannot be read: it is no text") from error
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise Unusable(f"{name} holds no key")
-    return keys
-
-
-def _is_key(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text
-
-
-def hosts() -> Kind:
-    """Host names: given several times, separated by commas, or as a toml list."""
-
-    def read(value: str) -> tuple[str, ...]:
-        found = tuple(item.strip().lower() for item in value.split(",") if item.strip())
-        if any(set(item) & set(":/@ ") for item in found):
-            raise ValueError
-        return found
-
-    return Kind(
-        "NAME",
-        "host names without a port, separated by commas",
-        read,
-        (str, list),
-        show=lambda value: ",".join(value) or "none",
-    )
-
-
 def show_auto(value: object) -> str:
     """None is what the engine chooses."""
     return "auto" if value is None else str(value)
