@@ -47,21 +47,3 @@ def _keys_of(name: str) -> list[str]:
 
 def _is_key(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
-
-
-def hosts() -> Kind:
-    """Host names: given several times, separated by commas, or as a toml list."""
-
-    def read(value: str) -> tuple[str, ...]:
-        found = tuple(item.strip().lower() for item in value.split(",") if item.strip())
-        if any(set(item) & set(":/@ ") for item in found):
-            raise ValueError
-        return found
-
-    return Kind(
-        "NAME",
-        "host names without a port, separated by commas",
-        read,
-        (str, list),
-        show=lambda value: ",".join(value) or "none",
-    )

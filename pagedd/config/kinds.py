@@ -222,6 +222,24 @@ def origins() -> Kind:
     )
 
 
+def hosts() -> Kind:
+    """Host names: given several times, separated by commas, or as a toml list."""
+
+    def read(value: str) -> tuple[str, ...]:
+        found = tuple(item.strip().lower() for item in value.split(",") if item.strip())
+        if any(set(item) & set(":/@ ") for item in found):
+            raise ValueError
+        return found
+
+    return Kind(
+        "NAME",
+        "host names without a port, separated by commas",
+        read,
+        (str, list),
+        show=lambda value: ",".join(value) or "none",
+    )
+
+
 def show_auto(value: object) -> str:
     """None is what the engine chooses."""
     return "auto" if value is None else str(value)
