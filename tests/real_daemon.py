@@ -28,7 +28,8 @@ def daemon(home: Path, model: str, *flags: str) -> Iterator[str]:
     try:
         yield f"unix:{socket}"
     finally:
-        assert run("stop", env=env).returncode == 0
+        stopped = run("stop", env=env)
+        assert stopped.returncode == 0, stopped.stderr
 
 
 @contextmanager

@@ -15,12 +15,24 @@ from pagedd.server.http.gateway import MAX_NAME, Gateway
 from pagedd.server.http.refuse import json_response
 
 _REF = "#/components/schemas/{name}"
-_POSTS: tuple[tuple[str, str, type, type, bool], ...] = (
-    # path, what it does, body, answer, whether it may be a stream
-    ("/v1/chat/completions", "The assistant's turn", ChatBody, answers.ChatCompletion, True),
-    ("/v1/completions", "Texts go on", CompletionBody, answers.TextCompletion, True),
-    ("/tokenize", "A text's tokens", TokenizeBody, answers.Tokens, False),
-    ("/detokenize", "The text of tokens", DetokenizeBody, answers.Text, False),
+_POSTS: tuple[tuple[str, str, type, type, type | None], ...] = (
+    # path, what it does, body, answer, an event of its stream if it may be one
+    (
+        "/v1/chat/completions",
+        "The assistant's turn",
+        ChatBody,
+        answers.ChatCompletion,
+        answers.ChatChunk,
+    ),
+    (
+        "/v1/completions",
+        "Texts go on",
+        CompletionBody,
+        answers.TextCompletion,
+        answers.TextCompletion,
+    ),
+    ("/tokenize", "A text's tokens", TokenizeBody, answers.Tokens, None),
+    ("/detokenize", "The text of tokens", DetokenizeBody, answers.Text, None),
 )
 _GETS: tuple[tuple[str, str, type | None], ...] = (
     ("/v1/models", "The model that is served", answers.ModelList),
@@ -62,11 +74,12 @@ def openapi(version: str) -> dict[str, Any]:
     """OpenAPI 3.1."""
     structs = {kind for _, _, body, answer, _ in _POSTS for kind in (body, answer)}
     structs |= {kind for _, _, kind in _GETS if kind is not None}
+    structs |= {chunk for *_, chunk in _POSTS if chunk is not None}
     ordered = sorted(structs | {answers.ErrorAnswer}, key=lambda kind: kind.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
     paths: dict[str, Any] = {
-        path: {"post": _post(summary, body, answer, stream=stream)}
-        for path, summary, body, answer, stream in _POSTS
+        path: {"post": _post(summary, body, answer, chunk)}
+        for path, summary, body, answer, chunk in _POSTS
     }
     paths |= {path: {"get": _get(summary, answer)} for path, summary, answer in _GETS}
     return {
@@ -86,11 +99,11 @@ def openapi(version: str) -> dict[str, Any]:
     }
 
 
-def _post(summary: str, body: type, answer: type, *, stream: bool) -> dict[str, Any]:
+def _post(summary: str, body: type, answer: type, chunk: type | None) -> dict[str, Any]:
     content = _json(answer)
     parameters = []
-    if stream:
-        content |= {"text/event-stream": {"schema": {"type": "string"}}}
+    if chunk is not None:
+        content |= {"text/event-stream": {"schema": _event(chunk)}}
         parameters.append(_REQUEST_ID)
     return {
         "summary": summary,
@@ -111,8 +124,24 @@ def _get(summary: str, answer: type | None) -> dict[str, Any]:
     return {"summary": summary, "parameters": parameters, "responses": found}
 
 
+def _event(chunk: type) -> dict[str, Any]:
+    """One event of a stream; the data of the last one is ``[DONE]``."""
+    content = {"anyOf": [_ref(chunk), _ref(answers.ErrorAnswer)]}
+    data = {
+        "type": "string",
+        "description": "JSON; [DONE] in the last event",
+        "contentMediaType": "application/json",
+        "contentSchema": content,
+    }
+    return {"type": "object", "required": ["data"], "properties": {"data": data}}
+
+
 def _json(kind: type) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REF.format(name=kind.__name__)}}}
+    return {"application/json": {"schema": _ref(kind)}}
+
+
+def _ref(kind: type) -> dict[str, str]:
+    return {"$ref": _REF.format(name=kind.__name__)}
 
 
 def _refusals() -> dict[str, Any]:
