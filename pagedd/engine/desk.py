@@ -7,6 +7,7 @@ waits with it, but a cancel ends the wait: the request goes to the scheduler to 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol, assert_never
@@ -24,7 +25,9 @@ from pagedd.engine.messages import (
     Submit,
     Watch,
 )
-from pagedd.errors import PageddError, QueueFull
+from pagedd.errors import BadRequest, PageddError, QueueFull
+
+BUILD_S = 20.0  # what a build may take; nothing is known that does, and is not refused before
 
 
 class Grammars(Protocol):
@@ -45,6 +48,14 @@ class _Built(NamedTuple):
 
     handle: int
     error: PageddError | None
+
+
+class _Order:
+    """A grammar that is being built."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.given_up = False
 
 
 class Desk:
@@ -121,6 +132,10 @@ class Desk:
             handle, grammar = self._orders.get()
             if handle not in self._held:
                 continue
+            order = _Order(handle)
+            timer = threading.Timer(BUILD_S, self._give_up, [order])
+            timer.daemon = True
+            timer.start()
             error: PageddError | None = None
             try:
                 self._grammars.build(grammar)
@@ -128,8 +143,20 @@ class Desk:
                 error = refused
             except Exception as failure:
                 error = PageddError(f"the grammar could not be built: {failure}")
-            self._built.put(_Built(handle, error))
-            self._wake()
+            timer.cancel()
+            if order.given_up:
+                return  # another thread goes on
+            self._tell(handle, error)
+
+    def _give_up(self, order: _Order) -> None:
+        """A build cannot be ended: its thread is left to itself, for the others there is a new."""
+        order.given_up = True
+        self._tell(order.handle, BadRequest(f"the grammar took more than {BUILD_S:g} s to build"))
+        in_background("grammars", self._build)
+
+    def _tell(self, handle: int, error: PageddError | None) -> None:
+        self._built.put(_Built(handle, error))
+        self._wake()
 
 
 def apply(scheduler: Scheduler, command: Command, now: float) -> bool:

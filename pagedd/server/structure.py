@@ -29,6 +29,10 @@ MAX_MULTIPLE = 10_000
 KEPT = 64  # grammars whose faults are remembered
 WALKED = 8  # times that what must come next is read
 
+# Of Lark: strings, regular expressions, comments; and what is written between them to intersect
+# and negate terminals (~ before a number repeats).
+_LITERALS = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\])+/', re.DOTALL)
+_OPERATORS = re.compile(r"&|~(?!\s*\d)")
 FIELDS = ("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _MULTIPLE = re.compile(r'"multipleOf"\s*:\s*([-+.0-9eE]+)')
 _ESCAPED = re.compile(r"\\u00([0-7][0-9a-fA-F])")
@@ -147,7 +151,13 @@ def _checked_lark(text: str, field: str) -> str:
     """Raises BadRequest for what looks like another form, and what could not be honoured."""
     if text.lstrip().startswith("{"):
         raise BadRequest(f"{field}: expected a grammar in Lark's form, got JSON")
-    found = _ATTRIBUTES.search(text)
+    bare = _LITERALS.sub(" ", text)
+    if _OPERATORS.search(bare):
+        raise BadRequest(
+            f"{field}: the operators & and ~ of terminals are not supported: what they cost has no "
+            "limit"
+        )
+    found = _ATTRIBUTES.search(bare)
     if found is not None:
         raise BadRequest(f"{field}: the attribute {found[1]} of a rule is not supported")
     return f"{text}\n{OPTIONS}\n"

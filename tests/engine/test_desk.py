@@ -13,6 +13,7 @@ import pytest
 from pagedd.core.events import StepEvents
 from pagedd.core.request import Request, SamplingParams
 from pagedd.core.scheduler import Scheduler
+from pagedd.engine import desk as desk_module
 from pagedd.engine.desk import Desk
 from pagedd.engine.link import EngineLink
 from pagedd.engine.loop import serve
@@ -145,6 +146,21 @@ def test_one_that_fails_ends_its_request_alone(
     assert said in failed.message
     assert [each.state for each in events.explained] == [""]
     assert handles(bench.open("a").accepted) == [2]
+
+
+def test_one_that_is_never_built_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread stays where it is; those behind it are built by another."""
+    monkeypatch.setattr(desk_module, "BUILD_S", 0.01)
+    bench.take(guided(1, "stuck"))
+    assert bench.woken.wait(20)
+    [failed] = bench.take().failed
+    assert (failed.handle, failed.code) == (1, "bad_request")
+    monkeypatch.setattr(desk_module, "BUILD_S", 20.0)
+    bench.take(guided(2, "a"))
+    assert handles(bench.open("a").accepted) == [2]
+    bench.grammars.gate("stuck").set()
+    until(lambda: "stuck" in bench.grammars.built, "the end of the build")
+    assert not bench.take()
 
 
 def test_the_queue_has_a_limit_for_them_too() -> None:

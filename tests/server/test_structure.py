@@ -166,6 +166,32 @@ def test_what_is_too_long_is_refused_before_it_is_read() -> None:
     assert "the limit is 131072" in message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "start: A\nA: /a/ & /b/",
+        "start: A\nA: ~/a/",
+        'start: A\nA: /x\n"/ & ~/y"/',
+        'start: A // "\nA: /a/ & /b/ // "',
+        'start: "\\"" A\nA: "b"&~A',
+    ],
+)
+def test_operators_without_a_limit_are_refused(text: str) -> None:
+    assert "the operators & and ~" in refusal(guided_grammar=text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'start: "a & b" A~2..3 // this & that\nA: /[&~"]/',
+        'start: %json {"const": "~ & \\" ~"} # no ~',
+        'start: "temperature" a\na: "x[stop=1]"',
+    ],
+)
+def test_what_only_looks_like_them_is_taken(text: str) -> None:
+    check(params(guided_grammar=text))
+
+
 def test_the_last_word_on_forcing_is_ours() -> None:
     grammar = grammar_of(params(guided_grammar='%llguidance {"no_forcing": false}\nstart: "a"'))
     assert grammar is not None
