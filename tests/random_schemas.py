@@ -92,3 +92,10 @@ def _tuple(rng: random.Random) -> Schema:
 
 def _either(rng: random.Random) -> Schema:
     return {"anyOf": [_value(rng, 0), _object(rng, 0)]}
+
+
+def schema_of(schema: Schema) -> dict[str, Any]:
+    """Parameters that ask for an answer of ``schema``."""
+    return {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    }
