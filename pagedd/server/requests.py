@@ -32,6 +32,7 @@ from pagedd.server.journal import Who
 from pagedd.server.outbox import Piece
 from pagedd.server.past import RESTARTED, Past
 from pagedd.server.replies import error_frame
+from pagedd.server.structure import has_grammar
 from pagedd.text.stops import StopStrings
 from pagedd.text.stream import ChoiceText
 from pagedd.text.tokenizer import TextModel
@@ -243,7 +244,10 @@ class OpenRequest:
         return [
             ChoiceSoFar(
                 ChoiceText(
-                    self._text.detokenizer(skip_special=params.skip_special_tokens),
+                    # a form is kept to from the first blank on
+                    self._text.detokenizer(
+                        skip_special=params.skip_special_tokens, whole=has_grammar(params)
+                    ),
                     stops,
                     include_stop=params.include_stop_str_in_output,
                     min_tokens=params.min_tokens,

@@ -118,12 +118,18 @@ class TextModel:
         """Text of all ids at once; ids without a token are nothing."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
 
-    def detokenizer(self, *, skip_special: bool) -> Detokenizer:
-        """A new incremental decoder; its joined output equals ``decode``."""
+    def detokenizer(self, *, skip_special: bool, whole: bool = False) -> Detokenizer:
+        """A new incremental decoder; its joined output equals ``decode``.
+
+        ``whole``: but for a blank that ``decode`` takes from the start. Here it is kept.
+        """
         skip: frozenset[int] = self.special_ids if skip_special else frozenset()
         if self.info.spelling.byte_level:
             return ByteDetokenizer(self.token_bytes, skip)
-        return PieceDetokenizer(self._token, skip, self.info.spelling)
+        spelling = self.info.spelling
+        if whole:
+            spelling = msgspec.structs.replace(spelling, strip_left=0, bare_start=False)
+        return PieceDetokenizer(self._token, skip, spelling)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; empty for an id without a token."""

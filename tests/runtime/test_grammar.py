@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import regex  # type: ignore[import-untyped]
@@ -31,6 +32,7 @@ from pagedd.text.tokenizer import TextModel
 from pagedd.text.tool_calls import Argued, Called, ToolCalls
 from pagedd.text.tool_grammar import tool_grammar
 from tests.server.harness import make_text_dir
+from tests.text import small_models
 from tests.tiny.tokenizer import EOS, SPECIAL, VOCAB_SIZE, byte_id
 
 WIDTH = VOCAB_SIZE + 20  # logits are often wider than the vocabulary
@@ -284,6 +286,41 @@ def test_rows_are_masked_where_they_are(grammars: Grammars) -> None:
     rows.join(Join(1, 1, 0, (1,), 1, params, ()))
     masked = masked_logits(rows, torch.zeros(4, WIDTH), np.array([0, 1]), np.array([3, 2]))
     assert masked.isfinite().sum(dim=1).tolist() == [WIDTH, WIDTH, 1, WIDTH]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        small_models.byte_level_tokenizer,
+        small_models.sentencepiece_tokenizer,
+        small_models.metaspace_tokenizer,
+    ],
+)
+def test_the_text_has_its_form_however_tokens_are_spelled(
+    tmp_path: Path, make: Callable[[], Tokenizer]
+) -> None:
+    """To the blank that some tokenizers put before every text, and take away again."""
+    tokenizer = make()
+    info = small_models.text_model(tokenizer).info
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (tmp_path / INFO_FILE).write_bytes(msgspec.json.encode(info))
+    text, end = TextModel.load(tmp_path), min(info.special_ids)
+    grammars = Grammars(tmp_path, vocab_size=info.vocab_size, eos_ids={end})
+    pattern = "( a|  b|c)( [a-eő]{1,3}){2,4}"
+    grammar, firsts = written(guided_regex=pattern), set()
+    for seed in range(40):
+        rng, guide = random.Random(seed), grammars.guide(grammar, [])
+        detokenizer, said = text.detokenizer(skip_special=True, whole=True), ""
+        token = -1
+        while token != end:
+            bits = np.unpackbits(grammars.fill([guide]).view(np.uint8), bitorder="little")
+            token = rng.choice(np.flatnonzero(bits[: info.vocab_size]).tolist())
+            guide.advance(token)
+            said += detokenizer.push(token)
+        said += detokenizer.flush()
+        assert regex.fullmatch(pattern, said), said
+        firsts.add(said[0])
+    assert firsts == {" ", "c"}
 
 
 WEATHER = FunctionTool(
