@@ -145,6 +145,8 @@ def _read_messages(name: str) -> list[Message]:
         raise UsageError(f"--messages {name}: no list of role and content: {error}") from error
     if not chat:
         raise UsageError(f"--messages {name}: the chat is empty")
+    if any(message.content is None and not message.tool_calls for message in chat):
+        raise UsageError(f"--messages {name}: each message needs a content")
     return chat
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 from pagedd.engine.messages import EngineConfig
 
 DEFAULT_LISTEN = "127.0.0.1:7411"
+DEFAULT_HTTP = "127.0.0.1:8411"
 DEFAULT_OUTBOX_BYTES = 4 * 1024 * 1024
 DEFAULT_DRAIN_TIMEOUT_S = 5.0
 DEFAULT_LOG_MAX_SIZE = 5 * 1024 * 1024
@@ -29,7 +30,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     api_keys: tuple[str, ...] = ()
     tls: TlsFiles | None = None  # None: TCP is not encrypted
     allow_origin: tuple[str, ...] = ()
-    http: str | None = None  # HOST:PORT of the HTTP edge; None: there is none
+    http: str | None = DEFAULT_HTTP  # HOST:PORT of the HTTP edge; None: there is none
     allow_host: tuple[str, ...] = ()
     max_connections: int = 2048  # over HTTP
     http_body_limit: int = 16 * 1024 * 1024

@@ -108,7 +108,7 @@ def fake_child(monkeypatch: pytest.MonkeyPatch, home: Path, code: str) -> None:
     interpreter = home / "python"
     interpreter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
     interpreter.chmod(0o755)
-    monkeypatch.setattr(launch.sys, "executable", str(interpreter))
+    monkeypatch.setattr(sys, "executable", str(interpreter))
 
 
 def test_a_launched_daemon_that_says_ready_is_returned(

@@ -173,6 +173,7 @@ class Daemon:
                     **{"model": "some-model", "max_queue": 64, **(config or {})}
                 ),
                 "listen": "127.0.0.1:0",
+                "http": None,
                 "ready_fd": writer,
                 **settings,
             }
