@@ -99,7 +99,9 @@ class Painter:
 
     def paint(self, now: float) -> None:
         """Bring the screen up to what is known."""
-        if not self._looking.tiny and (self._all_pages or self._maps.due(now)):
+        # before the first frame there is nothing to draw, and no turn to take
+        due = self._all_pages or (self._feed.model.frame and self._maps.due(now))
+        if due and not self._looking.tiny:
             self._paint_maps(now)
         if self._tables.due(now):
             self._paint_tables(now)
