@@ -27,7 +27,7 @@ demo: $(VENV)/ready
 	@set -e; dir=$$(mktemp -d); export PAGEDD_URL=unix:$$dir/pagedd.sock PATH=$(abspath $(BIN)):$$PATH; \
 	run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
 	run pagedd pull smollm2-135m-instruct; \
-	run pagedd start --detach --socket $$dir/pagedd.sock --listen off --log-file $$dir/log; \
+	run pagedd start --detach --socket $$dir/pagedd.sock --listen off --http off --log-file $$dir/log; \
 	trap 'run pagedd stop; rm -rf $$dir' EXIT; \
 	run pagedd generate --max-tokens 160 --temperature 0 'Why is the sky blue? Answer in two sentences.'; echo; \
 	run pagedd status

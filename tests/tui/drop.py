@@ -30,7 +30,16 @@ PAGEDD = (sys.executable, "-m", "pagedd")
 def daemon(folder: Path) -> Iterator[str]:
     """One of its own; its address."""
     socket = folder / "d.sock"
-    flags = ["--socket", str(socket), "--listen", "off", "--log-file", str(folder / "log")]
+    flags = [
+        "--socket",
+        str(socket),
+        "--listen",
+        "off",
+        "--http",
+        "off",
+        "--log-file",
+        str(folder / "log"),
+    ]
     subprocess.run([*PAGEDD, "start", "--detach", *flags], check=True)
     try:
         yield f"unix:{socket}"
