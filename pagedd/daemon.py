@@ -6,6 +6,7 @@ code 130; SIGHUP reads settings again; SIGUSR1 writes the status and all stacks 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -226,6 +228,7 @@ class Daemon:
         with self._patience:
             await self._hub.drained()
         self._hub.fail_all(ShuttingDown("the daemon shut down before the request was finished"))
+        asyncio.get_running_loop().set_exception_handler(_too_late)
         self._engine_scope.cancel()
         with anyio.move_on_after(FLUSH_S):
             await self._listener.flush()
@@ -277,3 +280,11 @@ class Daemon:
             # What is left is to remove files and exit: no signal can make that shorter.
             for ending in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(ending, signal.SIG_IGN)
+
+
+def _too_late(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """anyio hears of a socket for a moment after its wait was cancelled: that is no fault."""
+    if isinstance(context.get("exception"), asyncio.InvalidStateError):
+        logger.debug("%s", context["message"])
+    else:
+        loop.default_exception_handler(context)
