@@ -21,8 +21,8 @@ class Held:
     """In the order in which they came. No engine knows them.
 
     The next engine gets all of them at once. When that dies too, one of them may be the cause, and
-    the others must not be lost by it: so from then on each gets to an engine when the one before it
-    cannot be lost without its client's knowledge any more: that has its first token, or it has ended.
+    the others must not be lost by it: so from then on each gets to an engine when the client of the
+    one before it has its first token, or that has ended.
     """
 
     def __init__(self) -> None:
