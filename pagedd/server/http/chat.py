@@ -23,10 +23,9 @@ from pagedd.server.http.answers import (
 )
 from pagedd.server.http.bodies import CallInHistory, ChatBody, ChatMessage, NamedTool, unset
 from pagedd.server.http.gateway import Gateway, request_id
-from pagedd.server.http.job import EventStream, Job, unless_gone
+from pagedd.server.http.job import Job, carry_out
 from pagedd.server.http.logprobs import chat_logprobs
 from pagedd.server.http.reading import read
-from pagedd.server.http.refuse import json_response
 from pagedd.server.http.turn import Turn
 from pagedd.server.outbox import Piece
 from pagedd.server.structure import has_grammar
@@ -41,19 +40,7 @@ async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
     check_frame(frame, model.limits)  # before anything is made for each of n choices
     job = Job(gateway.caller(), model, [frame], frame.id)
     answer = _Chat(job, body)
-    try:
-        if body.stream:
-            await unless_gone(request.receive, job.begin)
-            return EventStream(job, answer)
-
-        async def work() -> list[Done]:
-            await job.begin()
-            return await job.results()
-
-        return json_response(answer.whole(*await unless_gone(request.receive, work)))
-    except BaseException:
-        job.abandon()
-        raise
+    return await carry_out(job, answer, request.receive, stream=bool(body.stream))
 
 
 def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
@@ -153,8 +140,9 @@ class _Chat:
             job = self._job
             yield ChatChunk(job.id, job.created, job.model.ready.model, [], usage=usage)
 
-    def whole(self, done: Done) -> ChatCompletion:
-        """All choices at once."""
+    def whole(self, results: list[Done]) -> ChatCompletion:
+        """All choices of the only prompt at once."""
+        (done,) = results
         job, choices = self._job, []
         for choice in sorted(done.choices, key=lambda each: each.index):
             turn = self._turns[choice.index]

@@ -15,7 +15,7 @@ from pagedd.server.edge import check_frame, check_prompt_length
 from pagedd.server.http.answers import TextChoice, TextCompletion, Usage
 from pagedd.server.http.bodies import CompletionBody
 from pagedd.server.http.gateway import Gateway, request_id
-from pagedd.server.http.job import EventStream, Job, unless_gone
+from pagedd.server.http.job import Job, carry_out
 from pagedd.server.http.logprobs import text_logprobs
 from pagedd.server.http.reading import read
 from pagedd.server.http.refuse import json_response
@@ -37,19 +37,7 @@ async def complete(gateway: Gateway, request: Request) -> Response | ASGIApp:
         return json_response(await _unchanged(gateway, model, frames, echoed, id))
     job = Job(gateway.caller(), model, frames, id)
     answer = _Texts(job, body, echoed)
-    try:
-        if body.stream:
-            await unless_gone(request.receive, job.begin)
-            return EventStream(job, answer)
-
-        async def work() -> list[Done]:
-            await job.begin()
-            return await job.results()
-
-        return json_response(answer.whole(await unless_gone(request.receive, work)))
-    except BaseException:
-        job.abandon()
-        raise
+    return await carry_out(job, answer, request.receive, stream=bool(body.stream))
 
 
 def _frames(body: CompletionBody, id: str) -> list[Generate]:

@@ -10,13 +10,14 @@ from typing import Protocol, TypeVar
 import anyio
 import msgspec
 from msgspec import Struct
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pagedd.errors import PageddError
 from pagedd.protocol import Accepted, Done, Error, Generate, Started
 from pagedd.server.http.answers import Usage
 from pagedd.server.http.caller import Caller
-from pagedd.server.http.refuse import Cancelled, error_answer, error_of
+from pagedd.server.http.refuse import Cancelled, error_answer, error_of, json_response
 from pagedd.server.model import Model
 from pagedd.server.outbox import Piece
 
@@ -49,6 +50,9 @@ class Writer(Protocol):
 
     def end(self, usage: Usage) -> Iterable[Struct]:
         """All choices have ended."""
+
+    def whole(self, results: list[Done]) -> Struct:
+        """The answer that is not streamed; one of ``results`` for each prompt."""
 
 
 class Job:
@@ -186,6 +190,28 @@ class EventStream:
         await self._job.gave_up()
         await anyio.sleep(SLOW_GRACE_S)
         abort()
+
+
+async def carry_out(
+    job: Job, writer: Writer, receive: Receive, *, stream: bool
+) -> Response | EventStream:
+    """The answer of a job, when the engine has all of it; or its stream, when that can begin.
+
+    Raises PageddError, ClientGone; the job has been given up then.
+    """
+    try:
+        if stream:
+            await unless_gone(receive, job.begin)
+            return EventStream(job, writer)
+
+        async def work() -> list[Done]:
+            await job.begin()
+            return await job.results()
+
+        return json_response(writer.whole(await unless_gone(receive, work)))
+    except BaseException:
+        job.abandon()
+        raise
 
 
 async def unless_gone(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
