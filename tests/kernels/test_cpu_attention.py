@@ -87,6 +87,25 @@ def test_long_contexts_are_the_same_split_among_threads_or_not(
             assert torch.equal(out[0], whole[1 + row])
 
 
+@pytest.mark.parametrize("window", [0, 300])
+@pytest.mark.parametrize("lengths", [(1, 700, 33, 512) * 5, (3100, 5600)], ids=["many", "long"])
+def test_rows_of_a_large_batch_are_the_same_as_alone(
+    backend: CpuBackend, lengths: tuple[int, ...], window: int
+) -> None:
+    """Single rows of a large batch take all key heads together, alone one after another."""
+    shape = Shape(group=3, kv_heads=3, head_dim=64, page_size=32, dtype=torch.bfloat16)
+    batch = make_batch(shape, tuple((1, length) for length in lengths))
+    for threads in (1, 2):
+        backend.set_threads(threads)
+        whole = attend(backend, batch, window)
+        for sequence in range(len(lengths)):
+            q, inputs = part(batch, sequence, 0, 1)
+            out = backend.paged_attention(
+                q, batch.cache, LAYER, inputs, scale=64**-0.5, window=window
+            )
+            assert torch.equal(out[0], whole[sequence])
+
+
 def test_long_contexts_equal_plain_attention(backend: CpuBackend) -> None:
     shape = Shape(group=2, kv_heads=1, head_dim=32, page_size=48)
     batch = make_batch(shape, ((3, 1300),))

@@ -6,48 +6,10 @@
 // bit in any batch, chunk and number of threads. No key outside a row's range enters its sums.
 #pragma once
 
-#include <cmath>
-#include <limits>
-
 #include "attention_products.h"
-#include "pool.h"
+#include "attention_softmax.h"
 
 namespace pagedd {
-
-struct AttentionCall {
-  const void* q;
-  int64_t q_stride;  // between rows, in numbers; heads are dense
-  void* out;         // [tokens][heads * head_dim]
-  int64_t heads, layer;
-  float scale;     // of scores, for powers of 2: includes log2(e)
-  int64_t window;  // 0: none
-};
-
-// The softmax state of one row and head: maximum, sum of weights; its weighted values lie beside.
-struct State {
-  float maximum, sum;
-};
-
-// Rows of one sequence and one key head, over the parts [part_begin, part_end).
-struct Unit {
-  int32_t seq, row, rows, kv_head;
-  int64_t part_begin, part_end;
-  int64_t partial;  // index of its first state in the partial results; -1: writes the output
-};
-
-// Weighted values and state of the part (b) joined to those before it (a).
-inline void merge(State& a, float* a_values, const State& b, const float* b_values, int64_t n) {
-  const float m = a.maximum > b.maximum ? a.maximum : b.maximum;
-  float powers[W];
-  float differences[W] = {a.maximum - m, b.maximum - m};
-  store(powers, exp2(load(differences)));
-  a.sum = a.sum * powers[0] + b.sum * powers[1];
-  a.maximum = m;
-  for (int64_t i = 0; i < n; i += W) {
-    const vf old = load(a_values + i) * set1(powers[0]);
-    store(a_values + i, fma(load(b_values + i), set1(powers[1]), old));
-  }
-}
 
 template <class T>
 class Attention {
@@ -67,6 +29,7 @@ class Attention {
   int64_t padded() const { return padded_; }
   int64_t group() const { return group_; }
   int64_t block_rows() const { return block_rows_; }
+  int64_t results(const Unit& u) const { return u.kv_heads * u.rows * group_; }
 
   int64_t position(const Unit& u, int64_t r) const {
     const int64_t rows = batch_.cu_seqlens[u.seq + 1] - batch_.cu_seqlens[u.seq];
@@ -82,21 +45,30 @@ class Attention {
            float* partial_values) const {
     Lookout tiles(*this, first, last);
     for (const Unit* u = first; u < last; ++u) {
-      const Buffers b = compute(*u, tiles, scratch);
+      const Buffers all = compute(*u, tiles, scratch);
       const int64_t heads = u->rows * group_;
-      if (u->partial >= 0) {
-        std::copy(b.states, b.states + heads, partial_states + u->partial);
-        std::copy(b.total, b.total + heads * padded_, partial_values + u->partial * padded_);
-      } else {
-        for (int64_t h = 0; h < heads; ++h) write(*u, h, b.states[h], b.total + h * padded_);
+      for (int64_t i = 0; i < u->kv_heads; ++i) {
+        const Buffers b = of_head(all, heads, i);
+        const int64_t at = u->partial + i * heads;
+        if (u->partial >= 0) {
+          std::copy(b.states, b.states + heads, partial_states + at);
+          std::copy(b.total, b.total + heads * padded_, partial_values + at * padded_);
+        } else {
+          for (int64_t h = 0; h < heads; ++h) {
+            write(*u, i * heads + h, b.states[h], b.total + h * padded_);
+          }
+        }
       }
     }
   }
 
+  // The row of a unit's result.
+  int64_t row_of(const Unit& u, int64_t h) const { return h % (u.rows * group_) / group_; }
+
   // The output of one row and head: values / sum.
   void write(const Unit& u, int64_t h, const State& state, const float* values) const {
-    const int64_t row = batch_.cu_seqlens[u.seq] + u.row + h / group_;
-    const int64_t head = u.kv_head * group_ + h % group_;
+    const int64_t row = batch_.cu_seqlens[u.seq] + u.row + row_of(u, h);
+    const int64_t head = (u.kv_head + h / (u.rows * group_)) * group_ + h % group_;
     T* out = static_cast<T*>(call_.out) + (row * call_.heads + head) * d_;
     const vf sum = set1(state.sum);
     for (int64_t i = 0; i < d_; i += PANEL) {
@@ -136,7 +108,9 @@ class Attention {
         rows = {};
         return;
       }
-      attention_.find(*unit_, start_, rows);
+      attention_.find(*unit_, unit_->kv_head + head_, start_, rows);
+      if (++head_ < unit_->kv_heads) return;
+      head_ = 0;
       start_ += TILE;
       if (start_ >= attention_.last_key(*unit_)) {
         if (++unit_ < last_) start_ = attention_.first_tile(*unit_);
@@ -146,34 +120,57 @@ class Attention {
     const Attention& attention_;
     const Unit *unit_, *last_;
     int64_t start_;
+    int head_ = 0;  // of the unit's key heads, which take turns at each stretch of keys
     KeyRows<T> tiles_[3];
     int now_ = 0;
   };
 
   Buffers compute(const Unit& u, Lookout& tiles, Scratch& scratch) const {
     const int64_t heads = u.rows * group_;
-    const Buffers b = buffers(scratch, heads);
+    const Buffers all = buffers(scratch, heads, u.kv_heads);
+    const auto of = [&](int64_t i) { return of_head(all, heads, i); };
     const Products products(d_, inner_, padded_, u.rows, group_);
-    gather_queries(u, b.q);
-    products.begin(b);
+    for (int i = 0; i < u.kv_heads; ++i) {
+      gather_queries(u, u.kv_head + i, of(i).q);
+      products.begin(of(i));
+    }
     int64_t start = first_tile(u);
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
-      clear(heads, b);
+      for (int i = 0; i < u.kv_heads; ++i) clear(heads, of(i));
       const int64_t end = std::min((part + 1) * SPLIT, last_key(u));
-      for (; start < end; start += TILE, tiles.advance()) {
-        tiles.look();
-        run_tile(u, start, tiles, products, b);
+      for (; start < end; start += TILE) {
+        for (int i = 0; i < u.kv_heads; ++i, tiles.advance()) {
+          tiles.look();
+          run_tile(u, start, tiles, products, of(i));
+        }
       }
-      end_part(u, part, b);
+      for (int i = 0; i < u.kv_heads; ++i) end_part(u, part, of(i));
     }
+    return all;
+  }
+
+  // Rows of a buffer for so many results: products go on past the last one.
+  static int64_t rows_for(int64_t heads) { return round_up(heads + 2 * Products::ROWS, 16); }
+
+  // Of one key head; what lasts beyond a tile is its own.
+  Buffers of_head(const Buffers& all, int64_t heads, int64_t i) const {
+    const int64_t rows = i * rows_for(heads);
+    Buffers b = all;
+    b.q += rows * inner_;
+    b.turned += i * inner_ * 8;
+    b.values += rows * padded_;
+    b.total += rows * padded_;
+    b.sums += rows * W;
+    b.maximum += rows;
+    b.states += rows;
     return b;
   }
 
-  Buffers buffers(Scratch& scratch, int64_t heads) const {
-    const int64_t rows = heads + 2 * Products::ROWS;  // products go on past the last row
-    const int64_t sizes[] = {inner_ * rows, inner_ * 8,     inner_ * TILE,      TILE * padded_,
-                             rows * TILE,   rows * TILE,    rows * padded_,     rows * padded_,
-                             rows * W,      round_up(rows, 16), 2 * round_up(rows, 16)};
+  Buffers buffers(Scratch& scratch, int64_t heads, int64_t kv_heads) const {
+    const int64_t rows = rows_for(heads), all = rows * kv_heads;
+    const int64_t sizes[] = {inner_ * all, inner_ * 8 * kv_heads, inner_ * TILE, TILE * padded_,
+                             rows * TILE,  rows * TILE,           all * padded_, all * padded_,
+                             all * W,      all,                   2 * all};
     constexpr int PARTS = sizeof(sizes) / sizeof(*sizes);
     int64_t total = 0;
     for (int64_t size : sizes) total += round_up(size, 16);
@@ -188,11 +185,11 @@ class Attention {
             part[7], part[8], part[9], reinterpret_cast<State*>(part[10])};
   }
 
-  void gather_queries(const Unit& u, A* to) const {
+  void gather_queries(const Unit& u, int64_t kv_head, A* to) const {
     for (int64_t h = 0; h < u.rows * group_; ++h, to += inner_) {
       const int64_t row = batch_.cu_seqlens[u.seq] + u.row + h / group_;
       const T* q = static_cast<const T*>(call_.q) + row * call_.q_stride +
-                   (u.kv_head * group_ + h % group_) * d_;
+                   (kv_head * group_ + h % group_) * d_;
       if constexpr (std::is_same_v<A, T>) {
         std::copy(q, q + d_, to);
         std::fill(to + d_, to + inner_, A{});
@@ -239,9 +236,9 @@ class Attention {
   }
 
   // The keys of a tile that some row of the unit sees.
-  void find(const Unit& u, int64_t start, KeyRows<T>& rows) const {
+  void find(const Unit& u, int64_t kv_head, int64_t start, KeyRows<T>& rows) const {
     const int32_t* pages = batch_.page_table + u.seq * batch_.table_stride;
-    rows.find(cache_, call_.layer, u.kv_head, pages, start, seen(u, 0, start).lo,
+    rows.find(cache_, call_.layer, kv_head, pages, start, seen(u, 0, start).lo,
               seen(u, u.rows - 1, start).hi);
   }
 
@@ -272,39 +269,11 @@ class Attention {
     ahead.phase(TILE / 2, rows);
     for (int64_t i = h; i < h + rows; ++i) {
       ahead.step();
-      soften(i, seen(u, i / group_, start), b);
+      soften(Softmax<Weight>{b.scores + i * TILE, b.weights + i * TILE, b.sums + i * W,
+                             b.maximum + i, b.values + i * padded_, padded_},
+             call_.scale, seen(u, i / group_, start));
     }
     products.weigh(h, rows, tiles.tile(), tiles.next(), ahead, b);
-  }
-
-  // Scores of one row and head → weights 2^(score - maximum); the sums so far rescaled.
-  void soften(int64_t h, Range range, const Buffers& b) const {
-    const float* scores = b.scores + h * TILE;
-    Weight* weights = b.weights + h * TILE;
-    const vf none = set1(-std::numeric_limits<float>::infinity()), scale = set1(call_.scale);
-    vf x[TILE / W], top = none;
-    for (int v = 0; v < TILE / W; ++v) {
-      const int lo = std::min(std::max(range.lo - v * W, 0), W);
-      const int hi = std::min(std::max(range.hi - v * W, 0), W);
-      x[v] = lo >= hi ? none : keep(load(scores + v * W) * scale, none, lo, hi);
-      top = larger(x[v], top);
-    }
-    if (any_greater(top, set1(b.maximum[h]))) rescale(h, hmax(top), b);
-    vf sum = load(b.sums + h * W);
-    const vf maximum = set1(b.maximum[h]);
-    for (int v = 0; v < TILE / W; ++v) {
-      store(weights + v * W, exp2(x[v] - maximum));
-      sum = sum + load(weights + v * W);  // as they are stored
-    }
-    store(b.sums + h * W, sum);
-  }
-
-  void rescale(int64_t h, float maximum, const Buffers& b) const {
-    const vf factor = exp2(set1(b.maximum[h] - maximum));
-    b.maximum[h] = maximum;
-    store(b.sums + h * W, load(b.sums + h * W) * factor);
-    float* values = b.values + h * padded_;
-    for (int64_t i = 0; i < padded_; i += W) store(values + i, load(values + i) * factor);
   }
 
   const AttentionCall& call_;

@@ -19,14 +19,15 @@ struct AttentionPlan {
   int64_t states = 0;  // of the split units together
 };
 
-// Row blocks are split by parts where there are too few of them to keep the threads busy.
+// Row blocks are split by parts where there are too few of them to keep the threads busy. If there
+// is enough to do, single rows take all key heads at once: a page is then read in one piece.
 template <class T>
 void plan_attention(const Attention<T>& attention, const Cache& cache, const Batch& batch,
                     int threads, AttentionPlan& plan) {
   plan.units.clear();
   plan.joins.clear();
   plan.states = 0;
-  int64_t blocks = 0;
+  int64_t blocks = 0, parts_of_all = 0;
   const auto each_block = [&](auto&& f) {
     for (int64_t i = 0; i < batch.seqs; ++i) {
       const int64_t rows = batch.cu_seqlens[i + 1] - batch.cu_seqlens[i];
@@ -37,13 +38,24 @@ void plan_attention(const Attention<T>& attention, const Cache& cache, const Bat
       }
     }
   };
-  each_block([&](int32_t, int32_t, int32_t) { blocks += cache.kv_heads; });
-  const bool split = threads > 1 && blocks < 4 * threads;
+  const auto unit_of = [&](int32_t seq, int32_t row, int32_t rows) {
+    Unit unit{seq, row, rows, 0, 1, 0, 0, -1};
+    unit.part_begin = attention.first_key(attention.position(unit, 0)) / SPLIT;
+    unit.part_end = attention.position(unit, rows - 1) / SPLIT + 1;
+    return unit;
+  };
   each_block([&](int32_t seq, int32_t row, int32_t rows) {
-    for (int32_t head = 0; head < cache.kv_heads; ++head) {
-      Unit unit{seq, row, rows, head, 0, 0, -1};
-      unit.part_begin = attention.first_key(attention.position(unit, 0)) / SPLIT;
-      unit.part_end = attention.position(unit, rows - 1) / SPLIT + 1;
+    const Unit unit = unit_of(seq, row, rows);
+    ++blocks;
+    parts_of_all += unit.part_end - unit.part_begin;
+  });
+  const bool together = parts_of_all >= 8 * threads;
+  const bool split = threads > 1 && blocks * (together ? 1 : cache.kv_heads) < 4 * threads;
+  const auto kv_heads = static_cast<int32_t>(cache.kv_heads);
+  each_block([&](int32_t seq, int32_t row, int32_t rows) {
+    Unit unit = unit_of(seq, row, rows);
+    unit.kv_heads = together && rows == 1 ? kv_heads : 1;
+    for (; unit.kv_head < kv_heads; unit.kv_head += unit.kv_heads) {
       const int64_t parts = unit.part_end - unit.part_begin;
       if (!split || parts == 1) {
         plan.units.push_back(unit);
@@ -57,7 +69,7 @@ void plan_attention(const Attention<T>& attention, const Cache& cache, const Bat
         part.part_end = p + 1;
         part.partial = plan.states;
         plan.units.push_back(part);
-        plan.states += rows * attention.group();
+        plan.states += attention.results(unit);
       }
     }
   });
@@ -67,9 +79,9 @@ void plan_attention(const Attention<T>& attention, const Cache& cache, const Bat
 template <class T>
 void join_parts(const Attention<T>& attention, const Join& join, State* states, float* values) {
   const Unit& u = join.unit;
-  const int64_t heads = u.rows * attention.group(), padded = attention.padded();
+  const int64_t heads = attention.results(u), padded = attention.padded();
   for (int64_t h = 0; h < heads; ++h) {
-    const int64_t p = attention.position(u, h / attention.group());
+    const int64_t p = attention.position(u, attention.row_of(u, h));
     const int64_t first = std::max(attention.first_key(p) / SPLIT, u.part_begin);
     const int64_t total = u.partial + (first - u.part_begin) * heads + h;
     for (int64_t part = first + 1; part <= p / SPLIT; ++part) {
@@ -102,7 +114,7 @@ void paged_attention(Pool& pool, AttentionPlan& plan, const AttentionCall& call,
   auto* states = reinterpret_cast<State*>(partial);
   auto* values = reinterpret_cast<float*>(partial + values_at);
   const auto count = static_cast<int64_t>(plan.units.size());
-  const int64_t pieces = std::min<int64_t>(count, 64 * pool.threads());
+  const int64_t pieces = std::min<int64_t>(count, 16 * pool.threads());
   pool.run(pieces, [&](int64_t piece, int worker) {
     const Unit* units = plan.units.data();
     attention.run(units + count * piece / pieces, units + count * (piece + 1) / pieces,
