@@ -24,7 +24,7 @@ class LinearLayer(Protocol):
     @property
     def tensors(self) -> tuple[Tensor, ...]: ...  # all that it keeps, for sums of memory
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
 class Backend(Protocol):
@@ -145,16 +145,23 @@ class BlockWeights(Protocol):
 
 @runtime_checkable
 class StackingBackend(Backend, Protocol):
-    """A backend that can also run all layers of a decoder in one call."""
+    """A backend that can also look embeddings up, and run all layers of a decoder in one call."""
+
+    def embedding(self, weight: Tensor | BlockQuantized) -> LinearLayer:
+        """A function ``ids [tokens] int64 → [tokens, hidden]``: rows of ``weight``, dense.
+
+        IndexError: an id is no row of it.
+        """
+        ...
 
     def stack(
         self, blocks: Sequence[BlockWeights], final_norm: Tensor, *, eps: float, scale: float
-    ) -> Callable[[Tensor, Tensor, PagedInputs, Tensor | None], Tensor]:
-        """A function ``(residual, cache, inputs, rope) → hidden`` of the layers ``blocks``.
+    ) -> Callable[[Tensor, Tensor, PagedInputs, Tensor | None, Tensor | None], Tensor]:
+        """A function ``(residual, cache, inputs, rope, wanted) → hidden`` of the layers ``blocks``.
 
-        ``residual [tokens, hidden]`` are the embeddings and are used up; ``hidden [tokens,
-        hidden]`` is after the final norm. The result equals that of the single operations, bit for
-        bit.
+        ``residual [tokens, hidden]`` are the embeddings and are used up. ``hidden [wanted,
+        hidden]`` is after the final norm, for the rows ``wanted [n]`` int64, contiguous, ascending
+        and distinct; None: all. The result equals that of the single operations, bit for bit.
         """
         ...
 

@@ -50,15 +50,16 @@ class BlockQuantized:
     def dequantize(self) -> Tensor:
         """The dense matrix ``[out, in]`` of ``dtype``; the specification of every kernel."""
         rows, columns = self.codes.shape
-        codes = self.codes.view(rows, -1, BLOCK).double()
-        # in float64 product and sum are exact: one rounding, as of a fused multiply and add
-        exact = codes * self.scales.double()[..., None] + self.offsets.double()[..., None]
-        return exact.float().to(self.dtype).view(rows, columns)
+        codes = self.codes.view(rows, -1, BLOCK).float()
+        # the product is exact: one rounding, as of a fused multiply and add
+        weights = codes.mul_(self.scales.float()[..., None]).add_(self.offsets.float()[..., None])
+        return weights.to(self.dtype).view(rows, columns)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows ``ids [n]`` (integers) of the dense matrix: ``[n, in]`` of ``dtype``."""
-        part = (self.codes[ids], self.scales[ids], self.offsets[ids])
-        return BlockQuantized(*part, self.bits, self.dtype).dequantize()
+        parts = (self.codes, self.scales, self.offsets)
+        codes, scales, offsets = (part.index_select(0, ids) for part in parts)
+        return BlockQuantized(codes, scales, offsets, self.bits, self.dtype).dequantize()
 
 
 def concatenate(parts: Sequence[BlockQuantized]) -> BlockQuantized:

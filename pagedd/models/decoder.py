@@ -54,7 +54,8 @@ class Decoder:
         self.rope = Rope(spec.rope, device)
         reader = Reader(spec, weights, backend, device, form)
         embedding = reader.matrix(EMBEDDING)  # [vocab, hidden]
-        self.embedding = Embedding(embedding)
+        look_up = backend.embedding if isinstance(backend, StackingBackend) else Embedding
+        self.embedding: LinearLayer = look_up(embedding)
         layers = []
         for index in range(spec.num_layers):
             layers.append(_layer(spec, reader, index))
@@ -83,19 +84,25 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(
-        self, token_ids: Tensor, inputs: PagedInputs, cache: Tensor, prompt_lens: Tensor
+        self,
+        token_ids: Tensor,
+        inputs: PagedInputs,
+        cache: Tensor,
+        prompt_lens: Tensor,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """Compute the rows of a step and write their keys and values into ``cache``.
 
         ``token_ids [tokens]`` int64; ``cache [num_pages, layers, 2, kv_heads, page_size,
         head_dim]``; ``prompt_lens [num_seqs]`` int32, length of each sequence's prompt, used only
-        where the rope depends on it. → hidden states ``[tokens, hidden]`` after the final norm.
+        where the rope depends on it. → hidden states ``[wanted, hidden]`` after the final norm,
+        of the rows ``wanted [n]`` int64, ascending and distinct; None: of all.
         """
         ops, eps = self.backend, self.spec.rms_norm_eps
         rope = self._rope_rows(inputs, prompt_lens)
         residual = self.embedding(token_ids)
         if self._stack is not None:
-            return self._stack(residual, cache, inputs, rope)
+            return self._stack(residual, cache, inputs, rope, wanted)
         x = ops.rms_norm(residual, self.layers[0].input_norm, eps)
         for index, layer in enumerate(self.layers):
             q = ops.kv_write(
@@ -116,7 +123,7 @@ class Decoder:
             last = index + 1 == len(self.layers)
             norm = self.final_norm if last else self.layers[index + 1].input_norm
             x = ops.add_rms_norm(x, residual, norm, eps)
-        return x
+        return x if wanted is None else x.index_select(0, wanted)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from pagedd.models.spec import RopeSpec
 
+LEAST_TABLE = 1024  # positions
+
 
 class Rope:
     """Makes the ``rope`` rows that ``Backend.kv_write`` takes."""
@@ -25,6 +27,8 @@ class Rope:
         self._near = inverse_frequencies(spec).to(device)
         # Beyond the original length longrope has a second set.
         self._far = inverse_frequencies(spec, beyond=True).to(device)
+        # Rows of the first positions: on a CPU a step looks them up with one operation.
+        self._table = torch.empty(0, 2 * len(self._near))
 
     def rows(self, positions: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Cosines and sines of each row.
@@ -33,10 +37,18 @@ class Rope:
         it is known when the row is computed, max(prompt, position + 1), needed only where
         ``spec.length_dependent``. → ``[tokens, dim]`` float32, cosines then sines.
         """
-        frequencies = self._near
         if self.spec.length_dependent:
             assert lengths is not None
-            frequencies = self._by_length(lengths)
+            return self._turns(positions, self._by_length(lengths))
+        if positions.device.type != "cpu":  # the host does not wait for its largest number
+            return self._turns(positions, self._near)
+        end = int(positions.numpy().max(initial=0)) + 1
+        if end > len(self._table):
+            size = max(LEAST_TABLE, 1 << (end - 1).bit_length())
+            self._table = self._turns(torch.arange(size), self._near)
+        return self._table.index_select(0, positions)
+
+    def _turns(self, positions: Tensor, frequencies: Tensor) -> Tensor:
         angles = positions[:, None].float() * frequencies
         rows = torch.cat((angles.cos(), angles.sin()), dim=-1)
         return rows if self.attention_factor == 1.0 else rows * self.attention_factor

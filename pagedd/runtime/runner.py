@@ -74,12 +74,15 @@ class Runner:
         began = perf_counter()
         inputs = self.batch.build(plan.chunks)
         built = perf_counter()
-        hidden = self.model.forward(inputs.token_ids, inputs.paged, self.cache, inputs.prompt_lens)
         slots, rows = sampled_rows(plan.chunks)
+        wanted, again = drawn_rows(rows, len(inputs.token_ids))
+        hidden = self.model.forward(
+            inputs.token_ids, inputs.paged, self.cache, inputs.prompt_lens, wanted
+        )
         if not slots:
             self.phases = {"build": built - began, "execute": perf_counter() - built, "sample": 0.0}
             return ()
-        logits = self.model.logits(_select(hidden, rows))
+        logits = self.model.logits(hidden if again is None else hidden.index_select(0, again))
         executed = perf_counter()
         counts = self.batch.num_tokens[slots]
         sampled = self.sampler.sample(logits, slots, counts)
@@ -104,7 +107,13 @@ class Runner:
             self._ahead.use(grow.page)
 
 
-def _select(hidden: Tensor, rows: list[int]) -> Tensor:
-    if rows == list(range(hidden.shape[0])):  # every row draws, once
-        return hidden
-    return hidden.index_select(0, torch.tensor(rows, device=hidden.device))
+def drawn_rows(rows: list[int], num_tokens: int) -> tuple[Tensor | None, Tensor | None]:
+    """Which of a step's rows are drawn from, ascending; and for each draw which of those it is.
+
+    None: all rows, each once; and each draw the next one.
+    """
+    if rows == list(range(num_tokens)):
+        return None, None
+    wanted, again = np.unique(np.array(rows, dtype=np.int64), return_inverse=True)
+    once = len(wanted) == len(rows)  # in plan order rows ascend
+    return torch.from_numpy(wanted), None if once else torch.from_numpy(again)

@@ -109,7 +109,10 @@ def test_a_stack_is_its_operations(backend: CpuBackend, dtype: torch.dtype, norm
         residual = torch.randn(batch.qkv.shape[0], HIDDEN).to(dtype)
         arguments = (residual.clone(), other.cache, batch.inputs, rope)
         expected = one_by_one(backend, weights, final_norm, *arguments)
-        assert torch.equal(stack(residual, batch.cache, batch.inputs, rope), expected)
+        every = torch.arange(len(residual))
+        for rows in (None, every[::3].contiguous(), every[-1:], every[:0]):
+            out = stack(residual.clone(), batch.cache, batch.inputs, rope, rows)
+            assert torch.equal(out, expected if rows is None else expected[rows])
         assert torch.equal(batch.cache, other.cache)
         assert expected.isfinite().all()
 

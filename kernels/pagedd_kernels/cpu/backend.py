@@ -14,6 +14,7 @@ from torch import Tensor
 from pagedd_kernels.backend import BlockWeights
 from pagedd_kernels.cpu.engine import Engine
 from pagedd_kernels.cpu.library import DTYPE_CODES, load_library
+from pagedd_kernels.cpu.rows import Rows
 from pagedd_kernels.cpu.stack import Stack
 from pagedd_kernels.cpu.threads import default_threads
 from pagedd_kernels.cpu.views import Views
@@ -207,6 +208,10 @@ class CpuBackend:
     ) -> Linear:
         """See ``Backend.linear``. ``out_dtype`` float32 gives the sums unrounded (for logits)."""
         return Linear(self._engine, self._arena, weight, bias, out_dtype)
+
+    def embedding(self, weight: Tensor | BlockQuantized) -> Rows:
+        """See ``StackingBackend.embedding``."""
+        return Rows(self._engine, self._arena, weight)
 
     def stack(
         self, blocks: Sequence[BlockWeights], final_norm: Tensor, *, eps: float, scale: float

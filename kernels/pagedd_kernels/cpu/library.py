@@ -33,6 +33,20 @@ class LinearStruct(ctypes.Structure):
     ]
 
 
+class RowsStruct(ctypes.Structure):
+    """``struct Rows`` of rows.h."""
+
+    _fields_: ClassVar[Fields] = [
+        ("dtype", c_int32),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("data", c_void_p),
+        ("stride", c_int64),
+        ("bits", c_int32),
+        ("scale_dtype", c_int32),
+    ]
+
+
 class CacheStruct(ctypes.Structure):
     """``struct Cache`` of cache.h."""
 
@@ -104,11 +118,14 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "packed_block_bytes": (I64, (I32, I32, I64, I64)),
     "pack_blocks": (None, (P, I32, I32, I32, P, P, P, I64, I64, P)),
     "linear": (None, (P, P, P, I64, P, I64)),
+    "row_bytes": (I64, (I32, I32, I64)),
+    "pack_rows": (None, (P, I32, I32, P, P, P, I64, I64, P)),
+    "take_rows": (I32, (P, P, P, I64, P)),
     "rms_norm": (None, (P, I32, P, P, P, F32, P, I64, I64)),
     "silu_mul": (None, (P, I32, P, P, I64, I64)),
     "kv_write": (None, (P, P, P, P, I64, I64, I64, P, I64, P, P, F32)),
     "attention": (None, (P, P, P, P, I64, I64, I64, F32, I64, P)),
-    "stack": (None, (P, P, P, P, P, I64, P, P)),
+    "stack": (None, (P, P, P, P, P, I64, P, I64, P, P)),
     "page_copy": (None, (P, P, P, I64, P, I64)),
     "argmax": (None, (P, P, I64, I64, I64, P)),
     "draw": (None, (P, P, I64, I64, I64, P, P, P)),

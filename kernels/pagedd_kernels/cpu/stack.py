@@ -55,9 +55,17 @@ class Stack:
         self._address = ctypes.addressof(self._struct)
 
     def __call__(
-        self, residual: Tensor, cache: Tensor, inputs: PagedInputs, rope: Tensor | None
+        self,
+        residual: Tensor,
+        cache: Tensor,
+        inputs: PagedInputs,
+        rope: Tensor | None,
+        wanted: Tensor | None = None,
     ) -> Tensor:
-        """One step. ``residual`` is used up; ``cache``, ``inputs``, ``rope`` as in ``Backend``."""
+        """One step. ``residual`` is used up; ``cache``, ``inputs``, ``rope`` as in ``Backend``.
+
+        ``wanted``: see ``StackingBackend.stack``.
+        """
         self._views.see(cache, inputs)
         assert residual.is_contiguous()
         assert residual.dtype is cache.dtype
@@ -65,7 +73,9 @@ class Stack:
         assert cache.shape[1] == self._struct.count
         assert rope is None or (rope.dtype is torch.float32 and rope.is_contiguous())
         self._struct.heads = self._attended // self._views.cache.head_dim
-        out = torch.empty_like(residual)
+        rows = residual.shape[0] if wanted is None else wanted.shape[0]
+        assert wanted is None or (wanted.dtype is torch.int64 and wanted.is_contiguous())
+        out = torch.empty((rows, self._hidden), dtype=residual.dtype)
         self._run(
             self._engine.handle,
             self._address,
@@ -73,6 +83,8 @@ class Stack:
             self._views.batch_address,
             None if rope is None else rope.data_ptr(),
             0 if rope is None else rope.shape[1],
+            None if wanted is None else wanted.data_ptr(),
+            -1 if wanted is None else rows,
             residual.data_ptr(),
             out.data_ptr(),
         )

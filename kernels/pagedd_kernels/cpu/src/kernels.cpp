@@ -8,6 +8,7 @@
 #include <new>
 
 #include "page_copy.h"
+#include "rows.h"
 #include "sample.h"
 #include "stack.h"
 
@@ -103,6 +104,37 @@ void pagedd_linear(Engine* engine, const Linear* weights, const void* x, int64_t
   linear(engine->pool, *weights, x, ldx, out, rows);
 }
 
+int64_t pagedd_row_bytes(int32_t bits, int32_t scale_dtype, int64_t k) {
+  return row_bytes({bits, scale_dtype}, k);
+}
+
+void pagedd_pack_rows(Engine* engine, int32_t bits, int32_t scale_dtype, const void* codes,
+                      const void* scales, const void* offsets, int64_t n, int64_t k, void* rows) {
+  const Lock lock(engine->calls);
+  const auto pack_as = [&](auto s) {
+    using S = decltype(s);
+    pack_rows(engine->pool, {bits, scale_dtype}, static_cast<const uint8_t*>(codes),
+              static_cast<const S*>(scales), static_cast<const S*>(offsets), n, k,
+              static_cast<char*>(rows));
+  };
+  if (scale_dtype == F16) {
+    pack_as(f16{});
+  } else {
+    pack_as(float{});
+  }
+}
+
+// 0: an id is no row.
+int32_t pagedd_take_rows(Engine* engine, const Rows* rows, const int64_t* ids, int64_t count,
+                         void* out) {
+  const Lock lock(engine->calls);
+  bool taken = false;
+  with_type(rows->dtype, [&](auto t) {
+    taken = take_rows(engine->pool, *rows, ids, count, static_cast<decltype(t)*>(out));
+  });
+  return taken;
+}
+
 void pagedd_rms_norm(Engine* engine, int32_t dtype, const void* x, void* residual,
                      const void* weight, float eps, void* out, int64_t rows, int64_t n) {
   const Lock lock(engine->calls);
@@ -146,12 +178,14 @@ void pagedd_attention(Engine* engine, const Cache* cache, const Batch* batch, co
 }
 
 void pagedd_stack(Engine* engine, const Stack* stack, const Cache* cache, const Batch* batch,
-                  const float* rope, int64_t rope_dim, void* residual, void* out) {
+                  const float* rope, int64_t rope_dim, const int64_t* wanted, int64_t count,
+                  void* residual, void* out) {
   const Lock lock(engine->calls);
   with_type(cache->dtype, [&](auto t) {
     using T = decltype(t);
     run_stack(engine->pool, engine->plan, engine->between, *stack, *cache, *batch,
-              Rotation{rope, rope_dim}, static_cast<T*>(residual), static_cast<T*>(out));
+              Rotation{rope, rope_dim}, Wanted{wanted, count}, static_cast<T*>(residual),
+              static_cast<T*>(out));
   });
 }
 

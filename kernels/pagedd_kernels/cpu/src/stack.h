@@ -54,11 +54,27 @@ struct Between {
   }
 };
 
-// residual [rows][hidden], the embeddings, is used up; out [rows][hidden] after the final norm.
+// Rows whose hidden states are wanted, in ascending order; count < 0: all.
+struct Wanted {
+  const int64_t* rows;
+  int64_t count;
+};
+
+// Moves the wanted rows of x to its front.
+template <class T>
+void move_up(T* x, int64_t width, const Wanted& wanted) {
+  for (int64_t i = 0; i < wanted.count; ++i) {
+    std::memmove(x + i * width, x + wanted.rows[i] * width, static_cast<size_t>(width) * sizeof(T));
+  }
+}
+
+// residual [rows][hidden], the embeddings, is used up; out [wanted rows][hidden] after the final
+// norm. Beyond its keys and values the last layer is computed for the wanted rows alone.
 template <class T>
 void run_stack(Pool& pool, AttentionPlan& plan, Scratch& memory, const Stack& stack,
-               const Cache& cache, const Batch& batch, Rotation rope, T* residual, T* out) {
-  const int64_t rows = batch.tokens;
+               const Cache& cache, const Batch& batch, Rotation rope, const Wanted& wanted,
+               T* residual, T* out) {
+  int64_t rows = batch.tokens;
   const Between<T> b(memory, stack.blocks[0], rows);
   const T* first = static_cast<const T*>(stack.blocks[0].input_norm);
   rms_norm<T>(pool, residual, nullptr, first, stack.eps, b.x, rows, stack.hidden);
@@ -72,13 +88,18 @@ void run_stack(Pool& pool, AttentionPlan& plan, Scratch& memory, const Stack& st
     const AttentionCall call{b.qkv, width, b.attended, stack.heads,
                              layer, stack.scale * LOG2_E, block.window};
     paged_attention<T>(pool, plan, call, cache, batch);
+    const bool last = layer + 1 == stack.count;
+    if (last && wanted.count >= 0) {
+      move_up(b.attended, block.output->k, wanted);
+      move_up(residual, stack.hidden, wanted);
+      rows = wanted.count;
+    }
     linear(pool, *block.output, b.attended, block.output->k, b.sum, rows);
     rms_norm(pool, b.sum, residual, static_cast<const T*>(block.post_norm), stack.eps, b.x, rows,
              stack.hidden);
     gated_linear(pool, *block.gate_up, b.x, block.gate_up->k, b.gate_up,
                  {b.gated, b.gated_stride}, rows);
     linear(pool, *block.down, b.gated, b.gated_stride, b.sum, rows);
-    const bool last = layer + 1 == stack.count;
     const void* norm = last ? stack.final_norm : stack.blocks[layer + 1].input_norm;
     rms_norm(pool, b.sum, residual, static_cast<const T*>(norm), stack.eps, last ? out : b.x, rows,
              stack.hidden);
