@@ -1,15 +1,16 @@
-"""What an open dashboard costs the daemon: pairs of runs of the same load, without and with it.
+"""What an open dashboard costs the daemon: one load, watched by a dashboard now and then.
 
-``python -m tests.tui.drop`` needs the embedded model and a quiet machine; about five minutes.
+``python -m tests.tui.drop`` needs the embedded model and a quiet machine; about seven minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
-import json
+import itertools
 import os
 import pty
+import random
 import statistics
 import struct
 import subprocess
@@ -17,12 +18,20 @@ import sys
 import tempfile
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
+
+from pagedd.client import Client
+from pagedd.protocol import Delta, Generate, Params
 from tests.tui.cost import drain
 
+INPUT_LEN, OUTPUT_LEN = 96, 64
+WARM_S = 2.0
 PAGEDD = (sys.executable, "-m", "pagedd")
 
 
@@ -75,50 +84,76 @@ def dashboard(url: str) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-def speed(url: str, concurrency: int, seed: int, folder: Path) -> float:
-    """Output tokens a second of one run."""
-    result = folder / "run.json"
-    load = {
-        "--url": url,
-        "--concurrency": str(concurrency),
-        "--num-requests": str(8 * concurrency),
-        "--input-len": "96",
-        "--output-len": "64",
-        "--seed": str(seed),
-        "--json": str(result),
-    }
-    flags = ["--fixed-len", *(word for pair in load.items() for word in pair)]
-    subprocess.run([*PAGEDD, "bench", *flags], check=True, capture_output=True)
-    return float(json.loads(result.read_text())["output_tokens_per_s"])
+class Load:
+    """So many requests at all times over one connection, and the tokens that came so far."""
+
+    def __init__(self, client: Client, concurrency: int) -> None:
+        self._client = client
+        self._concurrency = concurrency
+        self._dice = random.Random(0)
+        self.tokens = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for worker in range(self._concurrency):
+                tasks.start_soon(self._ask, worker)
+
+    async def _ask(self, worker: int) -> None:
+        for number in itertools.count():
+            prompt = [self._dice.randrange(1000, 40_000) for _ in range(INPUT_LEN)]
+            params = Params(max_tokens=OUTPUT_LEN, temperature=0.0, ignore_eos=True)
+            frame = Generate(f"{worker}-{number}", prompt_tokens=prompt, params=params)
+            async for received in self._client.generate(frame):
+                if isinstance(received, Delta):
+                    self.tokens += len(received.tokens)
+
+    async def speed(self, seconds: float) -> float:
+        """Tokens a second, over some time from now."""
+        began, before = time.perf_counter(), self.tokens
+        await anyio.sleep(seconds)
+        return (self.tokens - before) / (time.perf_counter() - began)
+
+
+async def measure(url: str, pairs: int, concurrency: int, seconds: float) -> list[float]:
+    """With a dashboard, of the mean of before and after without one; the load goes on all along."""
+    async with Client.connect(url) as client, anyio.create_task_group() as tasks:
+        load = Load(client, concurrency)
+        tasks.start_soon(load.run)
+        await load.speed(3 * WARM_S)
+        before, ratios = await load.speed(seconds), []
+        for _ in range(pairs):
+            context = dashboard(url)
+            await anyio.to_thread.run_sync(context.__enter__)
+            watched = await load.speed(seconds)
+            await anyio.to_thread.run_sync(context.__exit__, None, None, None)
+            await anyio.sleep(WARM_S)
+            after = await load.speed(seconds)
+            ratios.append(2 * watched / (before + after))
+            print(
+                f"alone {before:7.1f} and {after:7.1f} tokens/s, with a dashboard {watched:7.1f}: "
+                f"{ratios[-1] - 1:+.1%}",
+                flush=True,
+            )
+            before = after
+        tasks.cancel_scope.cancel()
+    return ratios
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=16)
     parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     args = parser.parse_args()
-    ratios = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with daemon(folder) as url:
-            speed(url, args.concurrency, 0, folder)  # warm
-            for pair in range(args.pairs):
-                sides = [False, True] if pair % 2 else [True, False]
-                found = {}
-                for watched in sides:
-                    seed = 100 * pair + watched + 1
-                    if watched:
-                        with dashboard(url):
-                            found[watched] = speed(url, args.concurrency, seed, folder)
-                    else:
-                        found[watched] = speed(url, args.concurrency, seed, folder)
-                ratios.append(found[True] / found[False])
-                print(
-                    f"alone {found[False]:7.1f} tokens/s, with a dashboard {found[True]:7.1f}: "
-                    f"{ratios[-1] - 1:+.1%}",
-                    flush=True,
-                )
-    print(f"median of {args.pairs} pairs: {statistics.median(ratios) - 1:+.1%}")
+    with tempfile.TemporaryDirectory() as name, daemon(Path(name)) as url:
+        ratios = anyio.run(measure, url, args.pairs, args.concurrency, args.seconds)
+    middle = statistics.median(ratios) - 1
+    spread = statistics.stdev(ratios) / len(ratios) ** 0.5
+    print(
+        f"{args.pairs} pairs: median {middle:+.1%}, mean {statistics.mean(ratios) - 1:+.1%}, "
+        f"standard error {spread:.1%}"
+    )
     return 0
 
 
