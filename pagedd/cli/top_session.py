@@ -157,9 +157,9 @@ def _hz(args: argparse.Namespace) -> float:
 
 
 def _key_map(args: argparse.Namespace) -> dict[str, str]:
-    """Ctrl-C leaves too, whatever the key for it. Errors: ``UsageError`` for names of no key."""
+    """Ctrl-C leaves too, whatever the key for it. Errors: ``UsageError`` for what cannot be."""
     from pagedd.config import did_you_mean
-    from pagedd_tui.keys import bindings
+    from pagedd_tui.keys import bindings, problem_of
 
     keys = {each.id: each.key for each in bindings() if not isinstance(each, tuple) and each.id}
     names = list(keys)
@@ -171,7 +171,10 @@ def _key_map(args: argparse.Namespace) -> dict[str, str]:
         if name not in names:
             guess = did_you_mean(name, names)
             raise UsageError(f"--key: there is no {name!r}{guess} (see man pagedd-top)")
-        found[name] = key
+        found[name] = "comma" if key == "," else key  # commas lie between keys
+    problem = problem_of(found)
+    if problem:
+        raise UsageError(f"--key: {problem}")
     found["quit"] = f"{found.get('quit', keys['quit'])},ctrl+c"
     return found
 

@@ -96,7 +96,9 @@ def test_flags_that_make_no_sense_are_told(
     assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("key", ["freeze", "freeze=", "freez=f", "palette=f"])
+@pytest.mark.parametrize(
+    "key", ["freeze", "freeze=", "freez=f", "palette=f", "freeze=nonsense", "freeze=x"]
+)
 def test_a_key_map_that_makes_no_sense_is_told(env: dict[str, str], key: str) -> None:
     with on_terminal("top", "--demo", "--key", key, env=env) as screen:
         assert screen.wait() == 2

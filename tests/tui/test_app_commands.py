@@ -135,6 +135,7 @@ async def test_keys_can_be_others() -> None:
         assert "z freeze" in bench.screen()[-1]
         await bench.press("z")
         assert not bench.app.ring.live
+        assert "z: live" in bench.screen()[1]
         await bench.press("space")
         assert not bench.app.ring.live
 

@@ -103,3 +103,13 @@ async def test_a_dashboard_that_fails_leaves_no_picture(tmp_path: Path) -> None:
     with pytest.raises(PageddError, match="no picture"):
         await take_screenshot(make, path, palette=PLAIN, size=(80, 24), at=5.0)
     assert not path.exists()
+
+
+async def test_of_nothing_there_is_no_picture(tmp_path: Path) -> None:
+    def make(pace: Pace) -> Source:
+        return Short(pace, 0)
+
+    path = tmp_path / "none.svg"
+    with pytest.raises(PageddError, match="not one frame"):
+        await take_screenshot(make, path, palette=PLAIN, size=(80, 24), at=5.0)
+    assert not path.exists()

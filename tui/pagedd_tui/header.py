@@ -52,15 +52,18 @@ def banner_line(text: str, width: int) -> Line:
     return line((plain(f" {text} ", width).ljust(width), tones.BANNER))
 
 
-def banner_text(feed: Feed, ring: Ring, now: float) -> str:
-    """What has to be known about what is shown; empty when it is live and whole."""
+def banner_text(feed: Feed, ring: Ring, now: float, freeze: str = "space") -> str:
+    """What has to be known about what is shown; empty when it is live and whole.
+
+    ``freeze``: the key with which it goes on.
+    """
     said = trouble(feed, now)
     if ring.live:
         return said
     model = ring.model_at()
     frozen = (
         f"FROZEN at {time_of_day(model.at)}, {brief(max(ring.position, 0.0))} ago, "
-        f"frame {model.frame}; new frames are recorded; space: live"
+        f"frame {model.frame}; new frames are recorded; {freeze}: live"
     )
     return f"{frozen}; {said}" if said else frozen
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from textual.binding import Binding, BindingType
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,59 @@ def mapped(key_map: Mapping[str, str]) -> tuple[Key, ...]:
     return tuple(replace(key, shown=key_map.get(key.id, key.shown)) for key in KEYS)
 
 
+def shown_for(id: str, keys: Iterable[Key]) -> str:
+    """What is shown for a key, by its id."""
+    return next(key.shown for key in keys if key.id == id)
+
+
+def problem_of(key_map: Mapping[str, str]) -> str:
+    """What is wrong with other keys for some ids: one that no terminal has, or one for two ids.
+
+    Empty: nothing.
+    """
+    for chosen in key_map.values():
+        for name in _names(chosen):
+            if not _exists(name):
+                return f"there is no key {name!r}"
+    taken = dict.fromkeys(_MOVES, "move") | {"ctrl+c": "quit"}
+    for key in KEYS:
+        for name in _names(key_map.get(key.id, key.keys)):
+            other = taken.setdefault(name, key.id)
+            if other != key.id:
+                return f"{_shown(name)} would be the key of {other} and of {key.id}"
+    return ""
+
+
+def _names(keys: str) -> list[str]:
+    """One by one; a character is itself, however it is called."""
+    parts = [part.strip() for part in keys.split(",")] if keys else []
+    characters = (key_to_character(_UNICODE_NAMES.get(part, part)) for part in parts)
+    return [
+        character if character and character.isprintable() else part
+        for part, character in zip(parts, characters, strict=True)
+    ]
+
+
+def _exists(name: str) -> bool:
+    if len(name) == 1:
+        return name.isprintable()
+    modifiers, _, last = name.rpartition("+")
+    plain = len(last) == 1 or last in _NAMED or key_to_character(last) is not None
+    return name in _NAMED or (plain and bool(modifiers) and set(modifiers.split("+")) <= _MODIFIERS)
+
+
+def _shown(name: str) -> str:
+    return next((key.shown for key in KEYS if name in _names(key.keys)), name)
+
+
 def permitted(keys: Iterable[Key], can_command: bool) -> list[Key]:
     """Those that there are, in the order of the table."""
     return [key for key in keys if can_command or not key.commands]
 
 
+_UNICODE_NAMES = {name: unicode for unicode, name in KEY_NAME_REPLACEMENTS.items()}
+_NAMED = frozenset(key.value for key in Keys)
+_MOVES = ("up", "down", "left", "right", *"hjkl", "pageup", "pagedown")
+_MODIFIERS = frozenset(("ctrl", "shift", "alt"))
 _FIRST = frozenset(("next_panel", "last_panel"))  # before Textual moves the focus by itself
 _ELSEWHERE = frozenset(("palette", "move", "page"))  # of the panels, and of Textual

@@ -18,6 +18,7 @@ from pagedd_tui.glance import glance_lines, reason_of
 from pagedd_tui.header import banner_line, banner_text, header_line
 from pagedd_tui.history import History
 from pagedd_tui.inquiry import Inquiry
+from pagedd_tui.keys import shown_for
 from pagedd_tui.legend import Legend
 from pagedd_tui.lines import LinePanel
 from pagedd_tui.looking import Looking
@@ -166,7 +167,7 @@ class Painter:
             return
         self._stirred, self._painted = False, version
         at = feed.there(now) if live else model.at
-        text = banner_text(feed, self._ring, now)
+        text = banner_text(feed, self._ring, now, shown_for("freeze", self._looking.keys))
         panels.banner.display = bool(text)
         panels.banner.set_lines([banner_line(text, panels.banner.size.width)])
         next_row, reason = self._next(model)

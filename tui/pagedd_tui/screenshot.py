@@ -126,4 +126,6 @@ async def take_screenshot(
     await app.run_async(headless=True, size=size, auto_pilot=pilot)
     if not pictures:
         raise PageddError("the dashboard failed, so there is no picture")
+    if app.feed.model.frame == 0:
+        raise PageddError(f"{source.title}: not one frame has come, so there is no picture")
     path.write_text(pictures[0], encoding="utf-8")
