@@ -37,7 +37,10 @@ class Layer:
 
 
 class Decoder:
-    """A decoder-only model over a paged cache; holds weights and no state of any sequence."""
+    """A decoder-only model over a paged cache; holds weights and no state of any sequence.
+
+    Whoever calls it does so in torch's inference mode.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,6 @@ class Decoder:
                 kept += linear.tensors
         return sum({tensor.data_ptr(): tensor.nbytes for tensor in kept}.values())
 
-    @torch.inference_mode()
     def forward(
         self,
         token_ids: Tensor,
@@ -125,7 +127,6 @@ class Decoder:
             x = ops.add_rms_norm(x, residual, norm, eps)
         return x if wanted is None else x.index_select(0, wanted)
 
-    @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """``[rows, hidden]`` → ``[rows, vocab]`` float32."""
         return self.output(hidden)
