@@ -9,6 +9,8 @@ from pagedd.config import CLIENT_OPTIONS, START_OPTIONS, Config, Option, load_co
 
 # A raw text per option, kept apart from the other names of the namespace.
 _PREFIX = "option:"
+# The same setting as that of a daemon, in the words of one who asks.
+_CLIENT_HELP = {"api-key": "the daemon's key, needed over TCP when it has one; @FILE: from a file"}
 
 
 def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
@@ -23,7 +25,13 @@ def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> N
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
     """``--url``, ``--api-key`` and ``--config``."""
-    add_options(parser, CLIENT_OPTIONS)
+    add_options(
+        parser,
+        [
+            option._replace(group="client", help=_CLIENT_HELP.get(option.name, option.help))
+            for option in CLIENT_OPTIONS
+        ],
+    )
     add_config_flag(parser)
 
 
