@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from pagedd.cli.answer import ask
 from pagedd.cli.connection import open_ready
 from pagedd.cli.interrupt import Interrupts
 from tests.cli.fake_daemon import FakeDaemon
-from tests.cli.terminal import PAGEDD, on_terminal, run, running
+from tests.cli.terminal import PAGEDD, environment, on_terminal, run, running
 
 
 def socketpair() -> tuple[int, int]:
@@ -145,3 +146,38 @@ def test_ctrl_c_while_the_model_is_loading(env: dict[str, str], daemon: FakeDaem
     process.send_signal(signal.SIGINT)
     assert b"interrupted" in process.communicate(timeout=30)[1]
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("queue_full", 75), ("prompt_too_long", 1), ("engine_failed", 1), ("never heard of", 1)],
+)
+def test_a_refusal_is_one_line_with_its_exit_code(
+    env: dict[str, str], daemon: FakeDaemon, code: str, exit_code: int
+) -> None:
+    daemon.refuse = protocol.Error(code, "no\x1b[2J\nroom", False)
+    for flags in ([], ["--json"]):
+        done = run("generate", *flags, "hi", env=env)
+        assert (done.returncode, done.stdout) == (exit_code, b"")
+        assert done.stderr == b"pagedd: no[2J room\n"
+
+
+def test_no_daemon_is_69_and_status_says_3(home: Path) -> None:
+    env = environment(home)
+    assert run("generate", "hi", env=env).returncode == 69
+    assert run("chat", env=env, stdin=b"hi").returncode == 69
+    assert run("status", env=env).returncode == 3
+    (home / "file").write_text("not a socket")
+    assert run("generate", "--url", f"unix:{home / 'file'}", "hi", env=env).returncode == 69
+    assert run("status", "--url", "ws://127.0.0.1:1", env=env).returncode == 3
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 1), (403, 1), (404, 1), (503, 69)])
+def test_a_refused_handshake_is_told_once(
+    env: dict[str, str], daemon: FakeDaemon, status: int, code: int
+) -> None:
+    daemon.http_status = status
+    done = run("generate", "hi", env=env)
+    assert done.returncode == code
+    assert done.stderr.count(b"\n") == 1
+    assert b"--api-key" in done.stderr or str(status).encode() in done.stderr
