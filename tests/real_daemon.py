@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from websockets.sync.client import unix_connect
 
-from pagedd.paths import cache_dir
 from pagedd.protocol import SUBPROTOCOL_JSON
-from tests.cli.terminal import environment, run
+from tests.cli.terminal import environment, run, with_built_kernels
 from tests.server.harness import Client, Frame, until
 
 
@@ -21,8 +20,7 @@ from tests.server.harness import Client, Frame, until
 def daemon(home: Path, model: str, *flags: str) -> Iterator[str]:
     """A daemon on a socket of its own; gives its address."""
     socket = home / "s" / "pagedd.sock"
-    # the user's cache: the kernels need not be compiled again for every daemon
-    env = environment(home, PAGEDD_SOCKET=str(socket), XDG_CACHE_HOME=str(cache_dir().parent))
+    env = with_built_kernels(environment(home, PAGEDD_SOCKET=str(socket)))
     started = run("start", "--detach", "--listen=off", f"--model={model}", *flags, env=env)
     assert started.returncode == 0, started.stderr
     try:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pagedd.paths import cache_dir
+
 PATIENCE_S = 60.0  # on a busy machine a command may take long to begin
 PAGEDD = [sys.executable, "-m", "pagedd.cli.main"]
 # Makes the terminal on standard input the controlling one, so that its Ctrl-C is a signal.
@@ -33,6 +35,11 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     folders = {"HOME": str(home), "TMPDIR": str(home), "OMP_NUM_THREADS": "1"}
     alone = {"PAGEDD_HTTP": "off"}  # its port is everybody's
     return {**kept, **folders, **alone, "PYTHONIOENCODING": "utf-8", **more}
+
+
+def with_built_kernels(env: Mapping[str, str]) -> dict[str, str]:
+    """With the user's cache: an engine finds its kernels there, and need not compile them."""
+    return {**env, "XDG_CACHE_HOME": str(cache_dir().parent)}
 
 
 def run(

@@ -22,9 +22,8 @@ from pagedd.config import BY_NAME
 from pagedd.errors import ModelNotFound, PageddError
 from pagedd.models.catalog import DEFAULT_MODEL
 from pagedd.models.resolve import resolve
-from pagedd.paths import cache_dir
 from tests.cli.fake_daemon import FakeDaemon
-from tests.cli.terminal import environment, run
+from tests.cli.terminal import environment, run, with_built_kernels
 from tests.tiny.models import build
 
 POLICIES = BY_NAME["preemption-policy"].kind.choices
@@ -251,7 +250,7 @@ def check_case46(result: dict[str, Any]) -> None:
 def test_case46_with_a_tiny_model(home: Path) -> None:
     model = build("llama", home / "tiny")
     flags = ("--model", str(model), "--threads", "1", "--json", "-")
-    done = run("bench", "case46", *flags, env=environment(home), timeout=300)
+    done = run("bench", "case46", *flags, env=with_built_kernels(environment(home)), timeout=300)
     assert done.returncode == 0, done.stderr
     check_case46(json.loads(done.stdout))
 
@@ -260,7 +259,9 @@ def test_case46_with_a_tiny_model(home: Path) -> None:
 def test_preemption_with_a_tiny_model(home: Path) -> None:
     model = build("llama", home / "tiny")
     flags = ("--model", str(model), "--threads", "1", "--repeats", "1", "--json", "-")
-    done = run("bench", "preemption", *flags, env=environment(home), timeout=300)
+    done = run(
+        "bench", "preemption", *flags, env=with_built_kernels(environment(home)), timeout=300
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     free, *forced = result["rows"]
@@ -281,7 +282,7 @@ def test_case46_with_the_embedded_model(home: Path) -> None:
         model = str(resolve(DEFAULT_MODEL).path)
     except ModelNotFound:
         pytest.skip(f"{DEFAULT_MODEL} is not downloaded")
-    env = environment(home, XDG_CACHE_HOME=str(cache_dir().parent))
+    env = with_built_kernels(environment(home))
     done = run("bench", "case46", "--model", model, "--json", "-", env=env, timeout=900)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

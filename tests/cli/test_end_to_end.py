@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.terminal import PAGEDD, environment, run
+from tests.cli.terminal import PAGEDD, environment, run, with_built_kernels
 from tests.tiny.models import build
 
 
@@ -19,6 +19,7 @@ def test_a_daemon_from_start_to_stop(home: Path) -> None:
     (home / "pagedd.toml").write_text(f'model = "{model}"\nnum-pages = 64\nthreads = 1\n')
     socket = home / "run" / "pagedd.sock"
     env = environment(home, PAGEDD_CONFIG=str(home / "pagedd.toml"), PAGEDD_SOCKET=str(socket))
+    env = with_built_kernels(env)
     started = run("start", "--detach", "--listen", "127.0.0.1:0", env=env)
     try:
         assert started.returncode == 0, started.stderr
@@ -61,6 +62,7 @@ def test_a_daemon_that_is_short_of_slots_says_why(home: Path) -> None:
     (home / "pagedd.toml").write_text(settings)
     socket = home / "run" / "pagedd.sock"
     env = environment(home, PAGEDD_CONFIG=str(home / "pagedd.toml"), PAGEDD_SOCKET=str(socket))
+    env = with_built_kernels(env)
     started = run("start", "--detach", "--listen", "off", env=env)
     assert started.returncode == 0, started.stderr
     try:

@@ -24,17 +24,22 @@ from tests.core.histories import (
     tense_world_of,
     world_of,
 )
+from tests.core.world import World
 
-HISTORIES = settings(REPEATABLE, max_examples=2300)
+HISTORIES = settings(REPEATABLE, max_examples=600)
+MANY = settings(REPEATABLE, max_examples=4000)
+
+
+def play(world: World, happenings: list[bytes]) -> None:
+    for value in happenings:
+        act(world, value)
+    finish(world)
 
 
 @HISTORIES
 @given(limits=LIMITS, happenings=HAPPENINGS)
 def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[bytes]) -> None:
-    world = world_of(limits)
-    for value in happenings:
-        act(world, value)
-    finish(world)
+    play(world_of(limits), happenings)
 
 
 @HISTORIES
@@ -42,13 +47,24 @@ def test_everybody_gets_what_it_would_get_alone(limits: bytes, happenings: list[
 def test_swapping_changes_nothing_for_anybody(
     limits: bytes, mode: bytes, happenings: list[bytes]
 ) -> None:
-    world = swap_world_of(limits, mode)
-    for value in happenings:
-        act(world, value)
-    finish(world)
+    play(swap_world_of(limits, mode), happenings)
 
 
-@settings(HISTORIES, max_examples=400)
+@pytest.mark.slow
+@MANY
+@given(limits=LIMITS, happenings=HAPPENINGS)
+def test_longer_search(limits: bytes, happenings: list[bytes]) -> None:
+    play(world_of(limits), happenings)
+
+
+@pytest.mark.slow
+@MANY
+@given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
+def test_longer_search_with_swap_space(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
+    play(swap_world_of(limits, mode), happenings)
+
+
+@settings(REPEATABLE, max_examples=120)
 @given(limits=LIMITS, happenings=PUSHES)
 def test_nobody_gives_way_for_ever(limits: bytes, happenings: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -23,7 +23,7 @@ from tests.core.histories import (
 from tests.core.watching import WatchedWorld
 from tests.core.world import World, config, prompt
 
-HISTORIES = settings(REPEATABLE, max_examples=500)
+HISTORIES = settings(REPEATABLE, max_examples=200)
 
 
 def watched(world: World) -> WatchedWorld:
@@ -49,7 +49,7 @@ def test_looks_add_up_with_swap_space(limits: bytes, mode: bytes, happenings: li
     finish(world)
 
 
-@settings(REPEATABLE, max_examples=200)
+@settings(REPEATABLE, max_examples=80)
 @given(limits=LIMITS, happenings=PUSHES)
 def test_who_looks_again_sees_all(limits: bytes, happenings: list[bytes]) -> None:
     world = watched(tense_world_of(limits))

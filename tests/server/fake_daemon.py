@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pagedd.daemon import run_daemon
+from pagedd.engine import supervisor
 from pagedd.errors import PageddError, UsageError
 from pagedd.server.settings import DaemonSettings
 
@@ -17,6 +18,7 @@ class Start(msgspec.Struct, frozen=True):
     settings: DaemonSettings
     engine: str  # options of the fake engine, JSON
     stall_s: float = 30.0
+    backoff_s: float = supervisor.BACKOFF_FIRST_S  # before the first new engine; then twice that
     read_again: str | None = None  # a file with the settings that SIGHUP reads, JSON
 
 
@@ -31,6 +33,7 @@ def read(path: Path) -> DaemonSettings:
 
 def main(argv: list[str]) -> int:
     start = msgspec.json.decode(argv[0], type=Start)
+    supervisor.BACKOFF_FIRST_S = start.backoff_s
     command = (sys.executable, "-m", "tests.engine.fake_engine", start.engine)
     try:
         return run_daemon(

@@ -149,7 +149,10 @@ class Client:
 
 
 class Daemon:
-    """A daemon process with a fake engine: ``engine`` its Options, ``config`` its EngineConfig."""
+    """A daemon process with a fake engine: ``engine`` its Options, ``config`` its EngineConfig.
+
+    ``backoff_s``: so long it waits before another engine, less than daemons do as a rule.
+    """
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class Daemon:
         engine: Frame | None = None,
         config: Frame | None = None,
         stall_s: float = 30.0,
+        backoff_s: float = 0.05,
         read_again: Path | None = None,
         **settings: Any,
     ) -> None:
@@ -179,7 +183,9 @@ class Daemon:
             }
         )
         again = None if read_again is None else str(read_again)
-        start = Start(self.settings, msgspec.json.encode(options).decode(), stall_s, again)
+        start = Start(
+            self.settings, msgspec.json.encode(options).decode(), stall_s, backoff_s, again
+        )
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.fake_daemon", msgspec.json.encode(start)],
             cwd=ROOT,

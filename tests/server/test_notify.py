@@ -61,7 +61,7 @@ def test_the_watchdog_is_fed_while_the_engine_moves_and_not_while_it_stands_stil
     start: Start, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
-    daemon = start()
+    daemon = start(backoff_s=0.5)
     for _ in range(3):
         assert manager.hear("WATCHDOG")["WATCHDOG"] == "1"
     engine = daemon.status()["engine_pid"]

@@ -58,7 +58,7 @@ def test_a_step_that_neither_ends_nor_computes_is_told_although_nobody_waits_any
 def test_what_an_engine_prints_is_in_the_log_in_lines(start: Start, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     log = tmp_path / "log"
-    daemon = start(engine={"broken_from": str(broken)}, log_file=str(log))
+    daemon = start(engine={"broken_from": str(broken)}, log_file=str(log), backoff_s=0.5)
     broken.touch()
     os.kill(daemon.status()["engine_pid"], signal.SIGKILL)
     until(lambda: "it is broken now" in log.read_text(), "the traceback")

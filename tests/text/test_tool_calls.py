@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagedd.text.tool_calls import Argued, Called, Said, ToolCalls
@@ -87,6 +87,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(), json_values), st.booleans())
 def test_any_arguments_come_as_they_are(arguments: dict[str, object], ascii: bool) -> None:
     written = json.dumps(arguments, ensure_ascii=ascii)
