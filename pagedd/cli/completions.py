@@ -10,9 +10,9 @@ from pagedd.config import OPTIONS, Option
 
 DESCRIPTION = "Print completions of commands and flags for a shell."
 EPILOG = examples(
-    "pagedd completions bash > ~/.local/share/bash-completion/completions/pagedd",
-    "pagedd completions zsh > ~/.zfunc/_pagedd",
-    "pagedd completions fish > ~/.config/fish/completions/pagedd.fish",
+    "source <(pagedd completions bash)       in ~/.bashrc",
+    'eval "$(pagedd completions zsh)"        in ~/.zshrc, after compinit',
+    "pagedd completions fish | source        in ~/.config/fish/config.fish",
 )
 
 

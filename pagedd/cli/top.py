@@ -41,10 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     look.add_argument(
         "--hz",
         type=float,
-        metavar="HZ",
+        metavar="N",
         help="pictures a second, 0.1 to 30 (default: 10, over SSH 4)",
     )
-    look.add_argument("--theme", choices=THEMES, help="colours (default: okabe-ito)")
+    look.add_argument(
+        "--theme",
+        choices=THEMES,
+        metavar="|".join(THEMES),
+        help="colours (default: okabe-ito)",
+    )
     look.add_argument("--ascii", action="store_true", help="no characters but ASCII")
     look.add_argument(
         "--minutes",
