@@ -10,9 +10,9 @@ from pagedd.config import OPTIONS, Option
 
 DESCRIPTION = "Print completions of commands and flags for a shell."
 EPILOG = examples(
+    "pagedd completions fish | source        in ~/.config/fish/config.fish",
     "source <(pagedd completions bash)       in ~/.bashrc",
     'eval "$(pagedd completions zsh)"        in ~/.zshrc, after compinit',
-    "pagedd completions fish | source        in ~/.config/fish/config.fish",
 )
 
 
