@@ -200,6 +200,21 @@ def test_silu_at_the_ends_of_the_range(backend: CpuBackend) -> None:
     assert backend.silu_mul(torch.tensor([[float("nan"), 1.0]])).isnan().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_silu_of_half_floats(backend: CpuBackend, dtype: torch.dtype) -> None:
+    """Over the whole range, each within half a unit of the last place of the exact one, or so."""
+    gate = torch.cat((torch.linspace(-100, 100, 4001), torch.logspace(-7, 4.8, 500))).to(dtype)
+    gate = torch.cat((gate, -gate, torch.tensor([0.0, -0.0, -6e4, 6e4]).to(dtype)))[None]
+    out = backend.silu_mul(torch.cat((gate, torch.ones_like(gate)), dim=1))
+    exact = torch.nn.functional.silu(gate.double())
+    half_unit = torch.finfo(dtype).eps / 2
+    least = 1e-35 if dtype is torch.bfloat16 else 2.0**-25
+    torch.testing.assert_close(out.double(), exact, rtol=1.01 * half_unit, atol=least)
+    for odd in (float("nan"), float("inf")):
+        one = backend.silu_mul(torch.tensor([[odd, 1.0]], dtype=dtype))
+        assert torch.equal(one.isnan(), torch.tensor([[odd != odd]]))
+
+
 def test_writes_of_a_row_are_the_same_alone(backend: CpuBackend) -> None:
     shape = replace(SHAPES[0], head_dim=48)
     batch = make_batch(shape, ((40, 50),))

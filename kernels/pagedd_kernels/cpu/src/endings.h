@@ -61,7 +61,8 @@ struct Gated {
       Out gate[PANEL], up[PANEL];
       rounded(sums - before, column, gate);
       rounded(sums, column + w.n / 2, up);
-      store_two(out, silu_times(load(gate), load(up)), silu_times(load(gate + W), load(up + W)));
+      store_two(out, silu_times<Out>(load(gate), load(up)),
+                silu_times<Out>(load(gate + W), load(up + W)));
     }
   }
 

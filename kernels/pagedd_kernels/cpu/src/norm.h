@@ -58,10 +58,17 @@ void rms_norm(Pool& pool, const T* x, T* residual, const T* weight, float eps, T
   });
 }
 
-// silu(gate) * up
+// silu(gate) * up, as exact as T can tell.
+template <class T>
 inline vf silu_times(vf gate, vf up) {
-  const vf e = exp(gate);  // cut at 88, where the quotient is 1
-  return gate * (e / (set1(1.0f) + e)) * up;
+  if constexpr (sizeof(T) == 4) {
+    const vf e = exp(gate);  // cut at 88, where the quotient is 1
+    return gate * (e / (set1(1.0f) + e)) * up;
+  } else {
+    gate = larger(set1(-87.0f), gate);  // below, it is nothing beside what a half float can tell
+    const vf e = exp2_roughly(gate * set1(-LOG2_E));
+    return gate * reciprocal(set1(1.0f) + e) * up;
+  }
 }
 
 // gate_up [rows][2n] → out [rows][n] with row stride ldo = silu(gate) * up
@@ -71,7 +78,7 @@ void silu_mul(Pool& pool, const T* gate_up, T* out, int64_t ldo, int64_t rows, i
     const T* gate = gate_up + 2 * r * n;
     for (int64_t i = 0; i < n; i += W) {
       const vf g = load_up_to(gate + i, n - i), u = load_up_to(gate + n + i, n - i);
-      store_up_to(out + r * ldo + i, silu_times(g, u), n - i);
+      store_up_to(out + r * ldo + i, silu_times<T>(g, u), n - i);
     }
   });
 }

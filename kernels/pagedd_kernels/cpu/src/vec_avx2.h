@@ -16,6 +16,11 @@ using vf = __m256;
 
 inline vf zero() { return _mm256_setzero_ps(); }
 inline vf set1(float x) { return _mm256_set1_ps(x); }
+// 1 / a for normal a from 2^-125 to 2^126, within three units of the last place
+inline vf reciprocal(vf a) {
+  const vf r = _mm256_rcp_ps(a);
+  return _mm256_mul_ps(r, _mm256_fnmadd_ps(a, r, set1(2.0f)));
+}
 inline vf fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 inline vf larger(vf a, vf b) { return _mm256_max_ps(a, b); }
 inline bool any_greater(vf a, vf b) {

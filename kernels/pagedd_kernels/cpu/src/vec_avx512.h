@@ -20,6 +20,12 @@ inline vf larger(vf a, vf b) { return _mm512_max_ps(a, b); }
 inline bool any_greater(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 inline bool any_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
 
+// 1 / a for normal a from 2^-125 to 2^126, within three units of the last place
+inline vf reciprocal(vf a) {
+  const vf r = _mm512_rcp14_ps(a);
+  return _mm512_mul_ps(r, _mm512_fnmadd_ps(a, r, set1(2.0f)));
+}
+
 inline __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
 inline vf from_bits(__m256i bf) {

@@ -18,6 +18,8 @@ typedef int32_t vi __attribute__((vector_size(16)));
 
 inline vf zero() { return vf{0, 0, 0, 0}; }
 inline vf set1(float x) { return vf{x, x, x, x}; }
+// 1 / a for normal a from 2^-125 to 2^126
+inline vf reciprocal(vf a) { return set1(1.0f) / a; }
 inline vf fma(vf a, vf b, vf c) {
 #ifdef __aarch64__
   return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
