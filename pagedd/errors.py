@@ -131,6 +131,41 @@ class Unauthorized(PageddError):
     http_status = 401
 
 
+class Forbidden(PageddError):
+    """A host or an origin that is not allowed."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class BodyTooLarge(PageddError):
+    """More bytes than ``--http-body-limit``."""
+
+    code = "body_too_large"
+    http_status = 413
+
+
+class UnsupportedMediaType(PageddError):
+    """Not ``application/json``."""
+
+    code = "unsupported_media_type"
+    http_status = 415
+
+
+class BodyTimeout(PageddError):
+    """The body did not come in time."""
+
+    code = "timeout"
+    http_status = 408
+
+
+class Cancelled(PageddError):
+    """Somebody else ended the request: ``pagedd cancel``, or the dashboard."""
+
+    code = "cancelled"
+    http_status = 409
+
+
 class UsageError(PageddError):
     """A wrong flag, variable or configuration key: exit code 2, before anything is loaded."""
 

@@ -9,7 +9,15 @@ import msgspec
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK, ClientFrame, Generate
-from pagedd.server.refusal import named, read_leniently, repeated_key, shortened, without_form
+from pagedd.server.refusal import (
+    named,
+    read_anything,
+    read_leniently,
+    repeated_key,
+    shortened,
+    too_many_values,
+    without_form,
+)
 
 SUBPROTOCOLS = (SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK)
 
@@ -52,6 +60,9 @@ class Codec:
         """One websocket message → one frame. Raises RefusedFrame."""
         if isinstance(data, str) != self.json:
             raise RefusedFrame(BadRequest(self._wrong_opcode()))
+        wrong = too_many_values(data) if isinstance(data, str) else None
+        if wrong is not None:
+            raise RefusedFrame(BadRequest(f"the frame: {wrong}"))
         try:
             frame: ClientFrame = self._frames.decode(data)
             repeated = repeated_key(data) if isinstance(data, str) else None
@@ -75,11 +86,7 @@ class Codec:
 
     def _refusal(self, data: str | bytes, message: str) -> RefusedFrame:
         """Find out whom a well-formed frame with a wrong field is about, and what is wrong."""
-        try:
-            anything = self._anything.decode(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            anything = None
-        text = named(message, anything)
+        text = named(message, read_anything(data, self._anything.decode))
         try:
             envelope = self._envelopes.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):

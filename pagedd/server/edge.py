@@ -53,7 +53,10 @@ def check_frame(frame: Generate, limits: EdgeLimits) -> None:
             raise BadRequest(f"messages[{at}].content: expected a text, got none")
     if frame.tools is not None and frame.messages is None:
         raise BadRequest("tools: only with messages")
+    for at, tool in enumerate(frame.tools or ()):
+        _check_name(f"tools[{at}].function.name", tool.function.name)
     if frame.prompt_tokens is not None:
+        check_prompt_length(len(frame.prompt_tokens), limits)  # before each of them is looked at
         check_ids("prompt_tokens", frame.prompt_tokens, limits.vocab_size)
     _check_params(frame.params, limits)
 
@@ -112,6 +115,9 @@ def stop_strings(params: Params) -> tuple[str, ...]:
 
 def _check_params(params: Params, limits: EdgeLimits) -> None:
     check_combination(params)
+    wanted = params.response_format
+    if wanted is not None and wanted.json_schema is not None:
+        _check_name("params.response_format.json_schema.name", wanted.json_schema.name)
     check_ids("params.logit_bias", params.logit_bias or (), limits.vocab_size)
     check_ids("params.stop_token_ids", params.stop_token_ids or (), limits.vocab_size)
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
@@ -129,6 +135,12 @@ def _check_params(params: Params, limits: EdgeLimits) -> None:
             f"params.n: {params.n} is more than the {limits.max_num_seqs} sequences that run at "
             "once (max_num_seqs)"
         )
+
+
+def _check_name(field: str, name: str) -> None:
+    """The structs' patterns end with $, which leaves room for the end of a line."""
+    if name.endswith("\n"):
+        raise BadRequest(f"{field}: the name ends with a line break")
 
 
 def check_ids(field: str, ids: object, vocab_size: int) -> None:

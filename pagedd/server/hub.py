@@ -43,12 +43,10 @@ from pagedd.server.requests import OpenRequest, Preparing
 from pagedd.server.state_feed import StateFeed
 from pagedd.server.status import StatusBoard
 from pagedd.server.telling import tell
+from pagedd.server.text_work import TextWork
 from pagedd.text.tokenizer import TextModel
 
 logger = logging.getLogger(__name__)
-
-# Tokenising is work for the cores that the engine wants: a few at once, the others wait.
-TOKENIZER_THREADS = 2
 
 
 class Hub:
@@ -77,7 +75,7 @@ class Hub:
         self.held = Held()
         self.inquiries = Inquiries(self.directory, self.journal, self.held, self._send, clock)
         self.model: Model | None = None
-        self.tokenizer_limiter = anyio.CapacityLimiter(TOKENIZER_THREADS)
+        self.text_work = TextWork(self._look_for_quiet)
         self.draining = False
         self.deadlines = Deadlines(request_timeout, self._expire)
         count = EndCount(board, metrics.requests)
@@ -181,7 +179,8 @@ class Hub:
         await self._quiet.wait()
 
     def fail_all(self, error: PageddError) -> None:
-        """End every open request with an error, and every question about one."""
+        """End every open request with an error, and every question; nothing is begun any more."""
+        self.text_work.end()
         self.ends.lose(list(self.directory.requests.values()), error)
         self.inquiries.fail_all(error)
         self.feed.publish()
@@ -294,5 +293,5 @@ class Hub:
             logger.debug("no engine to tell %r", command)  # it forgot the request when it died
 
     def _look_for_quiet(self) -> None:
-        if self.draining and self.directory.empty:
+        if self.draining and self.directory.empty and self.text_work.idle:
             self._quiet.set()

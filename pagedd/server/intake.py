@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import anyio.to_thread
 import msgspec
 
 from pagedd.core.request import Request
@@ -18,6 +17,8 @@ from pagedd.server.requests import Client, OpenRequest
 from pagedd.server.structure import check_grammar, has_grammar
 
 T = TypeVar("T")
+# What a client sends is read in the event loop up to this length: a millisecond or two.
+INLINE_BYTES = 64 * 1024
 
 
 def tokenise(frame: Generate, model: Model) -> list[int]:
@@ -48,7 +49,12 @@ async def tokenise_aside(hub: Hub, frame: Generate, model: Model) -> list[int]:
 
 async def aside(hub: Hub, work: Callable[[], T]) -> T:
     """Work with text that the event loop has no time for."""
-    return await anyio.to_thread.run_sync(work, limiter=hub.tokenizer_limiter)
+    return await hub.text_work.run(work)
+
+
+async def read_aside(hub: Hub, work: Callable[[], T]) -> T:
+    """As ``aside``, for what a client has sent: it waits for no tokenising."""
+    return await hub.text_work.run(work, reading=True)
 
 
 def submit(

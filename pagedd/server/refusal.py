@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import msgspec
 
 from pagedd.protocol import INT32_MAX
 
 _MAX_SHOWN = 60  # characters of a refused value that an error message repeats
 _MAX_MESSAGE = 300  # characters of a message that may repeat what the client wrote
 _MAX_RESCUED = 1 << 20  # characters of malformed text that are read again to find out more
+# JSON readers let nothing else run: this much is read in a third of a second. Every value but the
+# last has a comma behind it, and an object or a list costs as much as several others. A prompt of
+# so many commas and brackets is longer than what could be served.
+_MAX_VALUES = 1_100_000
+_COST_OF_OBJECT = 4
 _PATH = re.compile(r" - at (`key` in )?`\$(?P<path>[^`]*)`$")
 _PART = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$(?P<path>.*)`)?$")
@@ -40,6 +47,27 @@ def named(message: str, frame: Any) -> str:
     if ", got" in said or said.startswith(("Object", "Invalid")):
         return text + _bad_keys(frame, path) if key else text
     return text + (_bad_keys(frame, path) if key else _value(frame, path))
+
+
+def too_many_values(text: str) -> str | None:
+    """Why JSON is not read at all, as a sentence."""
+    objects = text.count("{") + text.count("[")
+    if text.count(",") + _COST_OF_OBJECT * objects <= _MAX_VALUES:
+        return None
+    return (
+        f"its commas, and {_COST_OF_OBJECT} times its brackets, are more than {_MAX_VALUES}, which "
+        "is the limit"
+    )
+
+
+def read_anything(data: str | bytes, decode: Callable[[str | bytes], Any]) -> Any:
+    """What is of moderate size, to say more about it; None for what is not valid, or longer."""
+    if len(data) > _MAX_RESCUED:
+        return None
+    try:
+        return decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def read_leniently(data: str | bytes) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from pagedd.server.outbox import Piece
 from pagedd.server.past import RESTARTED, Past
 from pagedd.server.replies import error_frame
 from pagedd.server.structure import has_grammar
-from pagedd.text.stops import StopStrings
+from pagedd.text.stops import prepared
 from pagedd.text.stream import ChoiceText
 from pagedd.text.tokenizer import TextModel
 
@@ -235,7 +235,7 @@ class OpenRequest:
 
     def _no_choices(self) -> list[ChoiceSoFar]:
         frame, params = self._frame, self._frame.params
-        stops = StopStrings(stop_strings(params))
+        stops = prepared(stop_strings(params))
         return [
             ChoiceSoFar(
                 ChoiceText(

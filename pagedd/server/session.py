@@ -7,6 +7,7 @@ task of its own, so that a ``cancel`` never waits for it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable
+from functools import partial
 from typing import assert_never
 
 import anyio
@@ -30,7 +31,7 @@ from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame
 from pagedd.server.hub import Hub
-from pagedd.server.intake import ready_tokens, submit, tokenise_aside
+from pagedd.server.intake import INLINE_BYTES, read_aside, ready_tokens, submit, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.replies import error_frame
@@ -66,7 +67,7 @@ class Session:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.outbox.run, wire)
                 async for message in messages:
-                    self._receive(message, tasks)
+                    await self._receive(message, tasks)
                 self._abandon_all()  # now: what tokenises cannot be interrupted
                 tasks.cancel_scope.cancel()
         finally:
@@ -86,9 +87,12 @@ class Session:
         else:
             self.outbox.put(error_frame(error, id=preparing.id))
 
-    def _receive(self, message: str | bytes, tasks: TaskGroup) -> None:
+    async def _receive(self, message: str | bytes, tasks: TaskGroup) -> None:
         try:
-            frame = self._codec.decode(message)
+            if len(message) <= INLINE_BYTES:
+                frame = self._codec.decode(message)
+            else:
+                frame = await read_aside(self._hub, partial(self._codec.decode, message))
         except RefusedFrame as refused:
             self._refuse(refused.error, id=refused.id, ref=refused.ref)
             return
@@ -158,6 +162,8 @@ class Session:
             # with the priority that it may have got meanwhile
             self._submit(preparing.handle, preparing.frame, model, tokens, preparing.arrived)
         except PageddError as error:
+            if preparing.withdrawn:
+                return  # what came of it later is no second answer
             if self._requests.get(frame.id) is preparing:
                 del self._requests[frame.id]
             self.outbox.put(error_frame(error, id=frame.id))

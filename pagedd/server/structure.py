@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import Params
-from pagedd.text.guidance import NO_ANSWER, OPTIONS, complaint, json_grammar
+from pagedd.text.guidance import MAX_GRAMMAR, NO_ANSWER, OPTIONS, complaint, json_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-MAX_GRAMMAR = 128 * 1024  # characters; those of properties and choices cost more than they look
 MAX_REGEX = 16 * 1024
 # Above it, automata that count remainders take seconds to build, and nothing else limits them.
 MAX_MULTIPLE = 10_000

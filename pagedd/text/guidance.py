@@ -11,6 +11,8 @@ from pagedd.errors import BadRequest
 
 # Tokens are not forced, whatever else a grammar says: the last word counts.
 OPTIONS = '%llguidance {"no_forcing": true}'
+MAX_GRAMMAR = 128 * 1024  # characters; those of properties and choices cost more than they look
+MAX_SCHEMA = 1024 * 1024  # characters of a schema that is looked at
 NO_ANSWER = "no answer is allowed"
 MAX_SAID = 200  # characters of a complaint
 # One way to write JSON: a model with a taste for white space could go on with it for ever.
@@ -26,12 +28,16 @@ _PLACE = re.compile(r"^(at )?\d+\(\d+\): ")
 
 
 def json_grammar(schema: dict[str, Any], *, lenient: bool = False) -> str:
-    """A schema as an item of a Lark rule. Raises BadRequest if it is nested too deeply.
+    """A schema as an item of a Lark rule. Raises BadRequest if it is nested too deeply, or
+    too long to be looked at.
 
     ``lenient``: what llguidance does not know of the schema is left out, instead of refused.
     """
     style = {**JSON_STYLE, "lenient": lenient, "coerce_one_of": lenient}
     try:
+        size = len(msgspec.json.encode(schema))
+        if size > MAX_SCHEMA:
+            raise BadRequest(f"the schema has {size} characters, the limit is {MAX_SCHEMA}")
         text = msgspec.json.encode({**plainer(schema), "x-guidance": style}).decode()
     except RecursionError:
         raise BadRequest("the schema is nested too deeply") from None

@@ -8,6 +8,7 @@ of any of them is left before the cut.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -25,6 +26,12 @@ class StopStrings:
         self.stops = tuple(dict.fromkeys(stops))
         assert all(self.stops), "an empty stop string would end every text before it begins"
         self.tables = tuple(_borders(stop) for stop in self.stops)
+
+
+@lru_cache(maxsize=16)
+def prepared(stops: tuple[str, ...]) -> StopStrings:
+    """The same for requests that come together with the same ones."""
+    return StopStrings(stops)
 
 
 class StopMatcher:

@@ -27,6 +27,7 @@ from pagedd.text.spelling import byte_alphabet, bytes_of
 from pagedd.text.tools import as_plain_chat
 
 _ANCHOR = "\n"
+MOST_AT_ONCE = 16 * 1024  # ids: ``tokenizers`` decodes without letting other threads run
 
 
 class TextModel:
@@ -116,6 +117,9 @@ class TextModel:
 
     def decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
         """Text of all ids at once; ids without a token are nothing."""
+        if len(ids) > MOST_AT_ONCE:
+            decoder = self.detokenizer(skip_special=skip_special)
+            return "".join(map(decoder.push, ids)) + decoder.flush()
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
 
     def detokenizer(self, *, skip_special: bool, whole: bool = False) -> Detokenizer:

@@ -82,6 +82,8 @@ class ToolCalls:
             yield from self._call.spoken()
             at = self._held.find(CALL_END) if self._call.over else -1
             if at < 0:
+                if self._call.over and self._call.name is not None:  # what lies between is nobody's
+                    self._held = self._held[1 - len(CALL_END) :]
                 return
             between = self._held[: at + len(CALL_END)]
             self._held = self._held[at + len(CALL_END) :]
@@ -125,13 +127,15 @@ class _Call:
 
     def read(self, text: str) -> int:
         """Take what belongs to the object; the number of characters taken."""
+        begin = len(self.seen)
+        seen, self.seen = self.seen, ""  # held by one name alone it grows in place
+        seen += text
+        self.seen = seen
         for at, char in enumerate(text):
-            if self.over:
-                return at
-            if not self._take(char):
+            if self.over or not self._take(char, begin + at):
                 self.over = True
+                self.seen = self.seen[: begin + at]
                 return at
-            self.seen += char
         return len(text)
 
     def end(self) -> None:
@@ -163,9 +167,8 @@ class _Call:
         text = self.seen[begin:end].strip()
         return _string(text) or ("{}" if text == "null" else text)
 
-    def _take(self, char: str) -> bool:
-        """False: no JSON object goes on like this."""
-        here = len(self.seen)
+    def _take(self, char: str, here: int) -> bool:
+        """False: no JSON object goes on like this. ``here``: where ``char`` is in ``seen``."""
         if self._quote >= 0:
             self._in_string(char, here)
         elif char == '"':
@@ -197,7 +200,7 @@ class _Call:
             self._escaped = True
         elif char == '"':
             if self._depth == 1 and self._value < 0:
-                self._key = _string(self.seen[self._quote :] + char)
+                self._key = _string(self.seen[self._quote : here + 1])
             self._quote = -1
 
     def _end_value(self, here: int) -> None:

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import Tool
-from pagedd.text.guidance import json_grammar
+from pagedd.text.guidance import MAX_GRAMMAR, json_grammar
 from pagedd.text.tools import CALL_BEGIN, CALL_END
 
 NO_ARGUMENTS: dict[str, Any] = {
@@ -31,7 +31,7 @@ def tool_grammar(tools: Sequence[Tool], only: str | None, *, parallel: bool = Tr
 
     ``only``: one call, of the function with this name. Not ``parallel``: one call. What a schema
     says that llguidance cannot honour is left out, unless the tool is ``strict``. Raises
-    BadRequest if there is nothing to call, or a schema is nested too deeply.
+    BadRequest if there is nothing to call, or a schema is nested too deeply, or they are too long.
     """
     functions = [tool.function for tool in tools if only in (None, tool.function.name)]
     if not functions:
@@ -39,6 +39,7 @@ def tool_grammar(tools: Sequence[Tool], only: str | None, *, parallel: bool = Tr
     many = parallel and only is None
     lines = [f"start: call{' (NEWLINE call)*' if many else ''}"]
     lines.append("call: " + " | ".join(f"call_{at}" for at in range(len(functions))))
+    size = 0
     for at, function in enumerate(functions):
         head = f'{CALL_BEGIN}\n{{"name": {json.dumps(function.name)}, "arguments": '
         schema = NO_ARGUMENTS if function.parameters is UNSET else function.parameters
@@ -51,6 +52,12 @@ def tool_grammar(tools: Sequence[Tool], only: str | None, *, parallel: bool = Tr
             f"call_{at}: {_literal(head)} arguments_{at} {_literal('}' + chr(10) + CALL_END)}"
         )
         lines.append(f"arguments_{at}: {arguments}")
+        size += len(arguments)
+        if size > MAX_GRAMMAR:
+            raise BadRequest(
+                f"tools: as a grammar their schemas have more than {MAX_GRAMMAR} characters, which "
+                "is the limit"
+            )
     if many:
         lines.append(r"NEWLINE: /\n/")
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
 
 from pagedd.errors import PageddError, SlowConsumer
 from pagedd.protocol import Generate
@@ -37,6 +38,7 @@ class Caller:
         try:
             prompts = [await self._tokens(each, model) for each in preparing]
             for each, tokens in zip(preparing, prompts, strict=True):
+                await anyio.lowlevel.checkpoint()  # others have their turn between a thousand
                 if tokens is None:
                     continue  # somebody else has cancelled it, and the mailbox says so
                 # with the priority that it may have got meanwhile

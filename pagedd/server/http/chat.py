@@ -25,7 +25,7 @@ from pagedd.server.http.bodies import CallInHistory, ChatBody, ChatMessage, Name
 from pagedd.server.http.gateway import Gateway, request_id
 from pagedd.server.http.job import Job, carry_out
 from pagedd.server.http.logprobs import chat_logprobs
-from pagedd.server.http.reading import read
+from pagedd.server.http.reading import read_into
 from pagedd.server.http.turn import Turn
 from pagedd.server.outbox import Piece
 from pagedd.server.structure import has_grammar
@@ -34,13 +34,19 @@ from pagedd.text.tool_grammar import tool_grammar
 
 async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
     """Raises PageddError, ClientDisconnect, ClientGone."""
-    body = await read(request, ChatBody, gateway.body_limit)
-    frame = _frame(body, request_id(request, "chatcmpl"))
+
+    def make(body: ChatBody) -> tuple[ChatBody, Generate]:
+        return body, _frame(body, request_id(request, "chatcmpl"))
+
+    body, frame = await read_into(request, ChatBody, gateway, make)
     model = gateway.admit(body.model)
     check_frame(frame, model.limits)  # before anything is made for each of n choices
     job = Job(gateway.caller(), model, [frame], frame.id)
     answer = _Chat(job, body)
-    return await carry_out(job, answer, request.receive, stream=bool(body.stream))
+    try:
+        return await carry_out(job, answer, request.receive, stream=bool(body.stream))
+    except BadRequest as error:
+        raise _of_tools(error, body) from None
 
 
 def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
@@ -75,6 +81,14 @@ def _params(body: ChatBody) -> Params:
     only = choice.function.name if isinstance(choice, NamedTool) else None
     grammar = tool_grammar(body.tools or [], only, parallel=body.parallel_tool_calls is not False)
     return msgspec.structs.replace(params, guided_grammar=grammar)
+
+
+def _of_tools(error: BadRequest, body: ChatBody) -> BadRequest:
+    """Nobody wrote the grammar of calls that must come: what is wrong with it is in the tools."""
+    field = "params.guided_grammar: "
+    if body.guided_grammar is not None or not error.message.startswith(field):
+        return error
+    return BadRequest(f"tools: {error.message.removeprefix(field)}")
 
 
 def _message(message: ChatMessage, field: str) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 from msgspec import UNSET, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,26 +16,41 @@ from pagedd.server.edge import check_frame, check_prompt_length
 from pagedd.server.http.answers import TextChoice, TextCompletion, Usage
 from pagedd.server.http.bodies import CompletionBody
 from pagedd.server.http.gateway import Gateway, request_id
-from pagedd.server.http.job import Job, carry_out
+from pagedd.server.http.job import Job, carry_out, unless_gone
 from pagedd.server.http.logprobs import text_logprobs
-from pagedd.server.http.reading import read
+from pagedd.server.http.reading import read_into
 from pagedd.server.http.refuse import json_response
-from pagedd.server.intake import tokenise_aside
+from pagedd.server.intake import aside, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.outbox import Piece
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's, and vLLM's
+# Each prompt is a request of its own, with all parameters: a body must not grow without a limit.
+MAX_REPEATED = 4 * 1024 * 1024  # bytes
+MAX_ECHO = 64 * 1024 * 1024  # characters of an answer
 
 
 async def complete(gateway: Gateway, request: Request) -> Response | ASGIApp:
     """Raises PageddError, ClientDisconnect, ClientGone."""
-    body = await read(request, CompletionBody, gateway.body_limit)
-    id = request_id(request, "cmpl")
+
+    def make(body: CompletionBody) -> tuple[CompletionBody, str, list[Generate]]:
+        id = request_id(request, "cmpl")
+        return body, id, _frames(body, id)
+
+    body, id, frames = await read_into(request, CompletionBody, gateway, make)
     model = gateway.admit(body.model)
-    frames = _frames(body, id)
-    echoed = [_echo(body, frame, model) for frame in frames]
+    for frame in frames:
+        check_frame(frame, model.limits)
+    echoed = [""] * len(frames)
+    if body.echo:
+        echoed = await aside(gateway.hub, lambda: [_text(frame, model) for frame in frames])
+        _check_echo(echoed, body.n or 1)
     if body.max_tokens == 0:
-        return json_response(await _unchanged(gateway, model, frames, echoed, id))
+
+        async def unchanged() -> TextCompletion:
+            return await _unchanged(gateway, model, frames, echoed, id)
+
+        return json_response(await unless_gone(request.receive, unchanged))
     job = Job(gateway.caller(), model, frames, id)
     answer = _Texts(job, body, echoed)
     return await carry_out(job, answer, request.receive, stream=bool(body.stream))
@@ -48,23 +64,35 @@ def _frames(body: CompletionBody, id: str) -> list[Generate]:
     if body.max_tokens == 0 and (not body.echo or body.stream):
         raise BadRequest("max_tokens: must be at least 1, or 0 with echo and without stream")
     longest = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    params = body.params(longest or 1, body.logprobs)
+    params, prompts = body.params(longest or 1, body.logprobs), body.prompts()
+    size = len(msgspec.json.encode(params))
+    if len(prompts) > 1 and len(prompts) * size > MAX_REPEATED:
+        raise BadRequest(
+            f"prompt: {len(prompts)} prompts, each with parameters of {size} bytes, the limit is "
+            f"{MAX_REPEATED} bytes in all"
+        )
     return [
         body.frame(id, params, prompt=prompt)
         if isinstance(prompt, str)
         else body.frame(id, params, prompt_tokens=prompt)
-        for prompt in body.prompts()
+        for prompt in prompts
     ]
 
 
-def _echo(body: CompletionBody, frame: Generate, model: Model) -> str:
+def _text(frame: Generate, model: Model) -> str:
     """What comes before the answer."""
-    check_frame(frame, model.limits)
-    if not body.echo:
-        return ""
     if frame.prompt_tokens is not None:
         return model.text.decode(frame.prompt_tokens, skip_special=False)
     return frame.prompt or ""
+
+
+def _check_echo(echoed: list[str], n: int) -> None:
+    """Raises BadRequest."""
+    size = n * sum(map(len, echoed))
+    if size > MAX_ECHO:
+        raise BadRequest(
+            f"echo: {n} times the prompts are {size} characters, the limit is {MAX_ECHO}"
+        )
 
 
 async def _unchanged(

@@ -9,17 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pagedd.errors import PageddError, Unauthorized
+from pagedd.errors import Forbidden, PageddError, Unauthorized
 from pagedd.server.http.refuse import refuse
 
 OPEN_PATHS = ("/health",)  # for probes, which have no key
-
-
-class Forbidden(PageddError):
-    """A host or an origin that is not allowed."""
-
-    code = "forbidden"
-    http_status = 403
 
 
 class Guard:

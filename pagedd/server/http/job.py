@@ -13,11 +13,11 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pagedd.errors import PageddError
+from pagedd.errors import Cancelled, PageddError
 from pagedd.protocol import Accepted, Done, Error, Generate, Started
 from pagedd.server.http.answers import Usage
 from pagedd.server.http.caller import Caller
-from pagedd.server.http.refuse import Cancelled, error_answer, error_of, json_response
+from pagedd.server.http.refuse import error_answer, error_of, json_response
 from pagedd.server.model import Model
 from pagedd.server.outbox import Piece
 

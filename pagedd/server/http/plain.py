@@ -32,18 +32,18 @@ async def model(gateway: Gateway, request: Request) -> Response:
 
 async def tokenize(gateway: Gateway, request: Request) -> Response:
     """``POST /tokenize``. Raises PageddError."""
-    body = await read(request, TokenizeBody, gateway.body_limit)
+    body = await read(request, TokenizeBody, gateway)
     model = gateway.admit(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise BadRequest("prompt: give exactly one of prompt and messages")
-    tokens = await aside(gateway.hub, lambda: _tokens(body, model))
-    names = [model.text.token_text(token) for token in tokens] if body.return_token_strs else None
-    limit = model.limits.max_model_len
-    return json_response(
-        Tokens(tokens, len(tokens), limit)
-        if names is None
-        else Tokens(tokens, len(tokens), limit, names)
-    )
+    return json_response(await aside(gateway.hub, lambda: _counted(body, model)))
+
+
+def _counted(body: TokenizeBody, model: Model) -> Tokens:
+    tokens, limit = _tokens(body, model), model.limits.max_model_len
+    if not body.return_token_strs:
+        return Tokens(tokens, len(tokens), limit)
+    return Tokens(tokens, len(tokens), limit, [model.text.token_text(each) for each in tokens])
 
 
 def _tokens(body: TokenizeBody, model: Model) -> list[int]:
@@ -61,7 +61,7 @@ def _tokens(body: TokenizeBody, model: Model) -> list[int]:
 
 async def detokenize(gateway: Gateway, request: Request) -> Response:
     """``POST /detokenize``. Raises PageddError."""
-    body = await read(request, DetokenizeBody, gateway.body_limit)
+    body = await read(request, DetokenizeBody, gateway)
     model = gateway.admit(body.model)
     check_ids("tokens", body.tokens, model.limits.vocab_size)
     text = await aside(gateway.hub, lambda: model.text.decode(body.tokens, skip_special=False))

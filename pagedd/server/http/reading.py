@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
 from starlette.requests import Request
 
-from pagedd.errors import BadRequest, PageddError
-from pagedd.server.refusal import named, read_leniently, repeated_key, shortened, without_form
+from pagedd.errors import BadRequest, BodyTimeout, BodyTooLarge, UnsupportedMediaType
+from pagedd.server.http.gateway import Gateway
+from pagedd.server.intake import INLINE_BYTES, read_aside
+from pagedd.server.refusal import (
+    named,
+    read_anything,
+    read_leniently,
+    repeated_key,
+    shortened,
+    too_many_values,
+    without_form,
+)
 
 BODY_TIMEOUT_S = 30.0
 _TYPES = ("application/json", "application/x-www-form-urlencoded")  # the second by curl -d
 T = TypeVar("T")
+R = TypeVar("R")
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
-class BodyTooLarge(PageddError):
-    """More bytes than ``--http-body-limit``."""
-
-    code = "body_too_large"
-    http_status = 413
-
-
-class UnsupportedMediaType(PageddError):
-    """Not ``application/json``."""
-
-    code = "unsupported_media_type"
-    http_status = 415
-
-
-class BodyTimeout(PageddError):
-    """The body did not come in time."""
-
-    code = "timeout"
-    http_status = 408
-
-
-async def read(request: Request, kind: type[T], limit: int) -> T:
+async def read(request: Request, kind: type[T], gateway: Gateway) -> T:
     """The body as a ``kind``. Raises PageddError, ClientDisconnect."""
+    return await read_into(request, kind, gateway, lambda body: body)
+
+
+async def read_into(request: Request, kind: type[T], gateway: Gateway, make: Callable[[T], R]) -> R:
+    """What ``make`` makes of the body, in a time that follows its size: not in the event loop,
+    where the body is long. Raises PageddError, ClientDisconnect.
+    """
     _check_type(request)
-    return decode(await _body(request, limit), kind)
+    data = await _body(request, gateway.body_limit)
+    if len(data) <= INLINE_BYTES:
+        return make(decode(data, kind))
+    return await read_aside(gateway.hub, lambda: make(decode(data, kind)))
 
 
 def decode(data: bytes, kind: type[T]) -> T:
@@ -50,11 +51,14 @@ def decode(data: bytes, kind: type[T]) -> T:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    wrong = too_many_values(text)
+    if wrong is not None:
+        raise BadRequest(f"the body: {wrong}")
     try:
         decoded = _decoder(kind).decode(text)
         repeated = repeated_key(text)
     except msgspec.ValidationError as error:
-        message = named(str(error), _anything(text))
+        message = named(str(error), read_anything(text, msgspec.json.decode))
         raise BadRequest(shortened(message.replace("frame: ", "body: ", 1))) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         wrong = without_form(read_leniently(text))
@@ -70,13 +74,6 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     if kind not in _decoders:
         _decoders[kind] = msgspec.json.Decoder(kind)
     return _decoders[kind]
-
-
-def _anything(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
 
 
 def _check_type(request: Request) -> None:

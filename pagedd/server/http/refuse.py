@@ -20,18 +20,11 @@ _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_
 _FIELD = re.compile(r"(?:params\.)?([a-z_]+(?:[.\[][\w.\[\]]*)?): ")
 
 
-class Cancelled(PageddError):
-    """Somebody else ended the request: ``pagedd cancel``, or the dashboard."""
-
-    code = "cancelled"
-    http_status = 409
-
-
 def error_answer(error: PageddError) -> ErrorAnswer:
     """The body: the field that is meant, if the message begins with one, is ``param``."""
     status = error.http_status
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    message = error.message.removeprefix("params.")
+    message = error.message.removeprefix("params.").removeprefix("params: ")
     found = _FIELD.match(message) if status < 500 else None
     param = None if found is None else found[1]
     return ErrorAnswer(ErrorBody(message, kind, param, _CODES.get(error.code, error.code)))
