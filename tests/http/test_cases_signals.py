@@ -70,7 +70,15 @@ def test_b42_while_nothing_happens(start: Start, number: int) -> None:
     again(start, daemon, served)
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("edge", "number"),
+    [
+        ("http", signal.SIGTERM),
+        ("http-stream", signal.SIGINT),
+        ("wire", signal.SIGINT),
+        ("wire-stream", signal.SIGTERM),
+    ],
+)
 def test_b42_what_ends_in_time_is_answered(start: Start, edge: str, number: int) -> None:
     daemon = start(engine={"step_s": 0.01})
     served, engine = Served.of(daemon), daemon.status()["engine_pid"]
