@@ -27,6 +27,15 @@ class LinearLayer(Protocol):
     def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
+@runtime_checkable
+class GreedyLayer(LinearLayer, Protocol):
+    """A layer that can also tell which output is the largest, without giving the others."""
+
+    def greedy(self, x: Tensor, /) -> Tensor:
+        """``x [rows, in] → [rows]`` int64: the least id of the largest; -1: NaN, nothing finite."""
+        ...
+
+
 class Backend(Protocol):
     """Every operation of a decoder step over the paged cache.
 

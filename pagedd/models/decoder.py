@@ -16,7 +16,7 @@ from pagedd.models.embedding import Embedding
 from pagedd.models.reader import Reader, WeightForm
 from pagedd.models.rope import Rope
 from pagedd.models.spec import EMBEDDING, FINAL_NORM, OUTPUT, ModelSpec, Weights
-from pagedd_kernels.backend import Backend, LinearLayer, StackingBackend
+from pagedd_kernels.backend import Backend, GreedyLayer, LinearLayer, StackingBackend
 from pagedd_kernels.inputs import PagedInputs
 
 
@@ -130,6 +130,13 @@ class Decoder:
     def logits(self, hidden: Tensor) -> Tensor:
         """``[rows, hidden]`` → ``[rows, vocab]`` float32."""
         return self.output(hidden)
+
+    def greedy(self, hidden: Tensor) -> Tensor | None:
+        """``[rows, hidden]`` → ``[rows]`` int64: the least id of the largest logit, -1 for NaN.
+
+        None: the backend cannot do it without logits.
+        """
+        return self.output.greedy(hidden) if isinstance(self.output, GreedyLayer) else None
 
     def _rope_rows(self, inputs: PagedInputs, prompt_lens: Tensor) -> Tensor:
         """Cosines and sines ``[tokens, rope_dim]`` of the step, the same for every layer."""

@@ -82,10 +82,17 @@ class Runner:
         if not slots:
             self.phases = {"build": built - began, "execute": perf_counter() - built, "sample": 0.0}
             return ()
-        logits = self.model.logits(hidden if again is None else hidden.index_select(0, again))
-        executed = perf_counter()
+        if again is not None:
+            hidden = hidden.index_select(0, again)
         counts = self.batch.num_tokens[slots]
-        sampled = self.sampler.sample(logits, slots, counts)
+        tokens = self.model.greedy(hidden) if self.sampler.is_plain(slots, counts) else None
+        if tokens is None:
+            logits = self.model.logits(hidden)
+            executed = perf_counter()
+            sampled = self.sampler.sample(logits, slots, counts)
+        else:
+            executed = perf_counter()
+            sampled = [Sampled(*pair) for pair in zip(slots, tokens.tolist(), strict=True)]
         drawn = np.fromiter((s.token for s in sampled), dtype=np.int64, count=len(sampled))
         self.batch.append(np.array(slots, dtype=np.int64), np.maximum(drawn, 0))
         self.phases = {

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from pagedd.core.plan import Join, Sampled, TokenLogprobs, TopLogprob
 from pagedd.runtime.filters import threshold
-from pagedd.runtime.masking import masked_logits
+from pagedd.runtime.masking import is_guided, masked_logits
 from pagedd.runtime.random import uniform
 from pagedd.runtime.sampling_rows import SamplingRows
-from pagedd.runtime.shaping import shaped_logits
+from pagedd.runtime.shaping import is_shaped, shaped_logits
 
 
 @runtime_checkable
@@ -68,6 +68,13 @@ class Sampler:
     def leave(self, slot: int) -> None:
         """A sequence gives its slot back."""
         self.rows.leave(slot)
+
+    def is_plain(self, slots: Sequence[int], num_tokens: npt.NDArray[np.int64]) -> bool:
+        """Whether each of the rows takes its largest logit as it is, and tells nothing of it."""
+        rows, where = self.rows, np.array(slots, dtype=np.int64)
+        if not rows.greedy[where].all() or (rows.num_logprobs[where] >= 0).any():
+            return False
+        return not (is_shaped(rows, where, num_tokens) or is_guided(rows, where))
 
     def sample(
         self, logits: Tensor, slots: Sequence[int], num_tokens: npt.NDArray[np.int64]

@@ -118,6 +118,7 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "packed_block_bytes": (I64, (I32, I32, I64, I64)),
     "pack_blocks": (None, (P, I32, I32, I32, P, P, P, I64, I64, P)),
     "linear": (None, (P, P, P, I64, P, I64)),
+    "greedy": (None, (P, P, P, I64, I64, P)),
     "row_bytes": (I64, (I32, I32, I64)),
     "pack_rows": (None, (P, I32, I32, P, P, P, I64, I64, P)),
     "take_rows": (I32, (P, P, P, I64, P)),

@@ -81,6 +81,7 @@ class Linear:
         self._handle = engine.handle
         self.address = ctypes.addressof(self._struct)  # of the native description
         self._run = engine.library.linear
+        self._greedy = engine.library.greedy
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -95,6 +96,17 @@ class Linear:
         rows = x.shape[0]
         out = torch.empty((rows, self.out_features), dtype=self.out_dtype)
         self._run(self._handle, self.address, x.data_ptr(), x.stride(0), out.data_ptr(), rows)
+        return out
+
+    def greedy(self, x: Tensor) -> Tensor:
+        """See ``GreedyLayer.greedy``: what ``CpuBackend.argmax`` gives of the float32 result."""
+        assert x.dtype is self.dtype
+        assert x.shape[1] == self.in_features
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        out = torch.empty(x.shape[0], dtype=torch.int64)
+        address, stride = x.data_ptr(), x.stride(0)
+        self._greedy(self._handle, self.address, address, stride, x.shape[0], out.data_ptr())
         return out
 
 

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <new>
 
+#include "greedy.h"
 #include "page_copy.h"
 #include "rows.h"
-#include "sample.h"
 #include "stack.h"
 
 using namespace pagedd;
@@ -18,7 +18,7 @@ struct Engine {
   explicit Engine(int threads) : pool(threads) {}
   Pool pool;
   AttentionPlan plan;
-  Scratch between;  // of a stack's operations
+  Scratch between;  // what lies between the operations of one call
   std::mutex calls;
 };
 
@@ -102,6 +102,15 @@ void pagedd_linear(Engine* engine, const Linear* weights, const void* x, int64_t
                    int64_t rows) {
   const Lock lock(engine->calls);
   linear(engine->pool, *weights, x, ldx, out, rows);
+}
+
+void pagedd_greedy(Engine* engine, const Linear* weights, const void* x, int64_t ldx, int64_t rows,
+                   int64_t* out) {
+  const Lock lock(engine->calls);
+  with_type(weights->dtype, [&](auto t) {
+    using T = decltype(t);
+    greedy(engine->pool, engine->between, *weights, static_cast<const T*>(x), ldx, rows, out);
+  });
 }
 
 int64_t pagedd_row_bytes(int32_t bits, int32_t scale_dtype, int64_t k) {

@@ -158,10 +158,24 @@ void panels_rows(const Linear& w, int64_t first, int64_t last, int64_t depth, co
   }
 }
 
+// The same with memory of a worker, for rows [begin, begin + count) of the output.
+template <class P, class Rows, class Ending>
+void some_panels(Scratch& scratch, const Linear& w, int64_t first, int64_t last,
+                 const typename P::A* x, int64_t ldx, int64_t begin, int64_t count,
+                 const Ending& ending) {
+  using B = typename P::B;
+  const int64_t depth = Rows::depth(w.form.bits != 0, count);
+  const int64_t sums = round_up(Rows::sums(count), 16);
+  const int64_t buffers = w.form.bits ? 2 * std::min(depth, w.k) * PANEL : 0;
+  char* memory = scratch.get(static_cast<size_t>(Ending::TOGETHER * sums) * sizeof(float) +
+                             static_cast<size_t>(buffers) * sizeof(B));
+  panels_rows<P>(w, first, last, depth, Rows(count), x, ldx, begin, ending,
+                 reinterpret_cast<float*>(memory), sums);
+}
+
 template <class P, class Rows, class Ending>
 void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx,
                const Ending& ending, int64_t rows) {
-  using B = typename P::B;
   // chunks of rows that stay in L2 while the panels pass by
   const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*x)));
   const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 96));
@@ -171,15 +185,25 @@ void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx,
     const int64_t chunk = index / pieces, piece = index % pieces;
     const int64_t begin = rows * chunk / chunks, count = rows * (chunk + 1) / chunks - begin;
     const int64_t first = units * piece / pieces, last = units * (piece + 1) / pieces;
-    const int64_t depth = Rows::depth(w.form.bits != 0, count);
-    const int64_t sums = round_up(Rows::sums(count), 16);
-    const int64_t buffers = w.form.bits ? 2 * std::min(depth, w.k) * PANEL : 0;
-    char* memory = pool.scratch(worker).get(
-        static_cast<size_t>(Ending::TOGETHER * sums) * sizeof(float) +
-        static_cast<size_t>(buffers) * sizeof(B));
-    panels_rows<P>(w, Ending::TOGETHER * first, Ending::TOGETHER * last, depth, Rows(count),
-                   x + begin * ldx, ldx, begin, ending, reinterpret_cast<float*>(memory), sums);
+    some_panels<P, Rows>(pool.scratch(worker), w, Ending::TOGETHER * first,
+                         Ending::TOGETHER * last, x + begin * ldx, ldx, begin, count, ending);
   });
+}
+
+template <class R>
+struct Way {
+  using Rows = R;
+};
+
+// Calls f with the best way to go through rows of T on this processor.
+template <class T, class F>
+void in_best_way(F&& f) {
+#ifdef PAGEDD_TILES
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (tiles_allowed()) return f(Way<RowsByTiles>{});
+  }
+#endif
+  f(Way<RowsByPanel<Product<T>>>{});
 }
 
 // x [rows][k] with row stride ldx, through the layer, to where `ending` puts it.
@@ -188,12 +212,9 @@ void linear_to(const Ending& ending, Pool& pool, const Linear& w, const T* x, in
                int64_t rows) {
   using P = Product<T>;
   const typename P::A* input = prepared(pool, x, ldx, rows, w.k);
-#ifdef PAGEDD_TILES
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (tiles_allowed()) return linear_by<P, RowsByTiles>(pool, w, input, ldx, ending, rows);
-  }
-#endif
-  linear_by<P, RowsByPanel<P>>(pool, w, input, ldx, ending, rows);
+  in_best_way<T>([&](auto way) {
+    linear_by<P, typename decltype(way)::Rows>(pool, w, input, ldx, ending, rows);
+  });
 }
 
 // x [rows][k] with row stride ldx → out [rows][n].
