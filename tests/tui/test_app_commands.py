@@ -11,6 +11,10 @@ import pytest
 from pagedd.errors import PageddError
 from pagedd_tui import keys
 from pagedd_tui.dialogs import AskPriority, Confirm
+from pagedd_tui.model import Model
+from pagedd_tui.palette import Palette
+from pagedd_tui.plain import Line
+from pagedd_tui.story import Subject, story_lines
 from tests.tui.fake_source import START, FakeSource, change, dashboard, row
 
 pytestmark = pytest.mark.anyio
@@ -128,6 +132,24 @@ async def test_the_command_palette_can_be_asked_for_while_it_goes() -> None:
         bench.app.action_command_palette()
         await bench.pilot.pause()
         assert bench.app.is_running
+
+
+async def test_a_request_is_told_in_lines_as_wide_as_its_panel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    widths: list[int] = []
+
+    def told(subject: Subject, model: Model, palette: Palette, width: int) -> list[Line]:
+        widths.append(width)
+        return story_lines(subject, model, palette, width)
+
+    monkeypatch.setattr("pagedd_tui.painter.story_lines", told)
+    async with dashboard(*START) as bench:
+        bench.app.painter.yield_to_others(busy=True)
+        await bench.pilot.press("enter")
+        await bench.pilot.pause()
+        assert widths
+        assert set(widths) == {bench.app.panels.detail.size.width}
 
 
 async def test_keys_can_be_others() -> None:

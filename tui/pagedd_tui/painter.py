@@ -220,6 +220,8 @@ class Painter:
 
     def _paint_detail(self, model: Model, handle: int, at: float) -> None:
         panel, inquiry = self._panels.detail, self._inquiry
+        if not panel.size.width:
+            return  # shown a moment ago, and not laid out yet
         rows = tuple(row for row in model.rows.values() if row.handle == handle)
         known = inquiry.subject == handle and self._ring.live
         subject = Subject(

@@ -250,6 +250,7 @@ class Shell(App[None]):
             focus = "detail" if looking.subject is not None else looking.panel
             self.set_focus(self.query_one(f"#{focus}") if focus in visible else None)
         self.stir(pages=True)
+        self.call_after_refresh(self.stir, pages=True)  # what is shown anew has a size then
 
     def put_theme(self) -> None:
         if self.looking.palette.coloured:
