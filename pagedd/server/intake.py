@@ -15,10 +15,9 @@ from pagedd.server.hub import Hub
 from pagedd.server.model import Model
 from pagedd.server.requests import Client, OpenRequest
 from pagedd.server.structure import check_grammar, has_grammar
+from pagedd.server.text_work import Kind
 
 T = TypeVar("T")
-# What a client sends is read in the event loop up to this length: a millisecond or two.
-INLINE_BYTES = 64 * 1024
 
 
 def tokenise(frame: Generate, model: Model) -> list[int]:
@@ -47,14 +46,9 @@ async def tokenise_aside(hub: Hub, frame: Generate, model: Model) -> list[int]:
     return await aside(hub, partial(tokenise, frame, model))
 
 
-async def aside(hub: Hub, work: Callable[[], T]) -> T:
+async def aside(hub: Hub, work: Callable[[], T], kind: Kind = "prompt") -> T:
     """Work with text that the event loop has no time for."""
-    return await hub.text_work.run(work)
-
-
-async def read_aside(hub: Hub, work: Callable[[], T]) -> T:
-    """As ``aside``, for what a client has sent: it waits for no tokenising."""
-    return await hub.text_work.run(work, reading=True)
+    return await hub.text_work.run(work, kind)
 
 
 def submit(

@@ -19,6 +19,7 @@ _MAX_RESCUED = 1 << 20  # characters of malformed text that are read again to fi
 # last has a comma behind it, and an object or a list costs as much as several others. A prompt of
 # so many commas and brackets is longer than what could be served.
 _MAX_VALUES = 1_100_000
+INLINE_BYTES = 64 * 1024  # are read in a millisecond or two, whatever they are
 _COST_OF_OBJECT = 4
 _PATH = re.compile(r" - at (`key` in )?`\$(?P<path>[^`]*)`$")
 _PART = re.compile(r"\.(\w+)|\[(\d+)\]")
@@ -51,13 +52,23 @@ def named(message: str, frame: Any) -> str:
 
 def too_many_values(text: str) -> str | None:
     """Why JSON is not read at all, as a sentence."""
-    objects = text.count("{") + text.count("[")
-    if text.count(",") + _COST_OF_OBJECT * objects <= _MAX_VALUES:
+    if text.count(",") + _COST_OF_OBJECT * (text.count("{") + text.count("[")) <= _MAX_VALUES:
         return None
     return (
         f"its commas, and {_COST_OF_OBJECT} times its brackets, are more than {_MAX_VALUES}, which "
         "is the limit"
     )
+
+
+def takes_long(data: str | bytes, *, json: bool) -> bool:
+    """Whether the event loop has no time to read it: it is long, and not one long text in JSON."""
+    if len(data) <= INLINE_BYTES:
+        return False
+    if not json or len(data) > _MAX_RESCUED:
+        return True
+    text = data if isinstance(data, bytes) else data.encode(errors="replace")
+    values = text.count(b",") + _COST_OF_OBJECT * (text.count(b"{") + text.count(b"["))
+    return values > INLINE_BYTES // 8
 
 
 def read_anything(data: str | bytes, decode: Callable[[str | bytes], Any]) -> Any:

@@ -31,9 +31,10 @@ from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame
 from pagedd.server.hub import Hub
-from pagedd.server.intake import INLINE_BYTES, read_aside, ready_tokens, submit, tokenise_aside
+from pagedd.server.intake import aside, ready_tokens, submit, tokenise_aside
 from pagedd.server.model import Model
 from pagedd.server.outbox import Outbox, Wire
+from pagedd.server.refusal import takes_long
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing
 
@@ -89,10 +90,10 @@ class Session:
 
     async def _receive(self, message: str | bytes, tasks: TaskGroup) -> None:
         try:
-            if len(message) <= INLINE_BYTES:
+            if not takes_long(message, json=self._codec.json):
                 frame = self._codec.decode(message)
             else:
-                frame = await read_aside(self._hub, partial(self._codec.decode, message))
+                frame = await aside(self._hub, partial(self._codec.decode, message), "frame")
         except RefusedFrame as refused:
             self._refuse(refused.error, id=refused.id, ref=refused.ref)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -11,8 +11,10 @@ import anyio.to_thread
 from pagedd.errors import ShuttingDown
 
 # It is work for the cores that the engine wants: a few at once, the others wait. What is read must
-# not wait for what is tokenised: it may be a cancellation that comes next.
-THREADS = 2  # of each kind
+# not wait for what is tokenised: it may be a cancellation that comes next. And no prompt waits for
+# a text that is only counted.
+THREADS = 2  # for frames, and for prompts
+Kind = Literal["frame", "prompt", "count"]
 T = TypeVar("T")
 
 
@@ -21,8 +23,11 @@ class TextWork:
 
     def __init__(self, on_idle: Callable[[], None]) -> None:
         self._on_idle = on_idle
-        self._tokenising = anyio.CapacityLimiter(THREADS)
-        self._reading = anyio.CapacityLimiter(THREADS)
+        self._limiters: dict[Kind, anyio.CapacityLimiter] = {
+            "frame": anyio.CapacityLimiter(THREADS),
+            "prompt": anyio.CapacityLimiter(THREADS),
+            "count": anyio.CapacityLimiter(1),
+        }
         self._scopes: set[anyio.CancelScope] = set()
 
     @property
@@ -30,7 +35,7 @@ class TextWork:
         """Nothing is under way."""
         return not self._scopes
 
-    async def run(self, work: Callable[[], T], *, reading: bool = False) -> T:
+    async def run(self, work: Callable[[], T], kind: Kind = "prompt") -> T:
         """What ``work`` gives or raises. Raises ShuttingDown when :meth:`end` comes first.
 
         A caller that is cancelled waits for it nevertheless: no more threads than said.
@@ -39,7 +44,7 @@ class TextWork:
         self._scopes |= {waiting, working}
         try:
             with waiting:
-                async with self._reading if reading else self._tokenising:
+                async with self._limiters[kind]:
                     with working:
                         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         finally:

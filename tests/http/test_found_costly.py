@@ -17,13 +17,15 @@ from pagedd.server.http import chat as chat_module
 from pagedd.server.http import completions
 from pagedd.server.http.bodies import CompletionBody
 from pagedd.server.http.gateway import Gateway
+from pagedd.server.http.plain import MOST_CHARACTERS
 from pagedd.server.http.reading import decode, read_into
-from pagedd.server.intake import INLINE_BYTES
+from pagedd.server.refusal import INLINE_BYTES, takes_long
 from pagedd.server.text_work import TextWork
 from pagedd.text.guidance import MAX_GRAMMAR
 from pagedd.text.stops import prepared
 from tests.http.edges import Served, dumps, post
 
+MIB = 1 << 20
 COMPLETIONS = "/v1/completions"
 USER = [{"role": "user", "content": "abc"}]
 LIMITS = EdgeLimits(vocab_size=300, max_model_len=64, max_num_seqs=4)
@@ -58,21 +60,29 @@ def request(data: bytes) -> Request:
 
 
 def long(body: dict[str, Any]) -> bytes:
-    return dumps(body).ljust(INLINE_BYTES + 1)
+    """With so many brackets around it that it is read beside the event loop."""
+    return dumps(body | {"guided_json": {"x": [[]] * INLINE_BYTES}})
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("more", "beside"), [(0, False), (1, True)])
-async def test_what_a_long_body_becomes_is_made_beside_the_event_loop(
-    more: int, beside: bool
-) -> None:
-    data = dumps({"prompt": "x"}).ljust(INLINE_BYTES + more)
+@pytest.mark.parametrize("beside", [False, True])
+async def test_what_a_long_body_becomes_is_made_beside_the_event_loop(beside: bool) -> None:
+    data = long({"prompt": "x"}) if beside else dumps({"prompt": "x"})
 
     def make(body: CompletionBody) -> tuple[str, bool]:
         assert body.prompt == "x"
         return "made", threading.current_thread() is not threading.main_thread()
 
     assert await read_into(request(data), CompletionBody, gateway(), make) == ("made", beside)
+
+
+def test_one_long_text_is_read_at_once() -> None:
+    text = "word " * (2 * INLINE_BYTES // 5)
+    assert not takes_long(json.dumps({"prompt": text}), json=True)
+    assert takes_long(json.dumps({"prompt": text.replace(" ", ",")}), json=True)
+    assert takes_long(json.dumps({"prompt": text * 9}), json=True)
+    assert takes_long(b"\xa0" * (INLINE_BYTES + 1), json=False)
+    assert not takes_long("[" * INLINE_BYTES, json=True)
 
 
 @pytest.mark.anyio
@@ -86,10 +96,11 @@ async def test_the_grammar_of_long_tools_is_written_beside_the_event_loop(
         return 'start: "x"'
 
     monkeypatch.setattr(chat_module, "tool_grammar", grammar)
-    tools = [{"type": "function", "function": {"name": "f"}}]
+    tools: list[dict[str, Any]] = [{"type": "function", "function": {"name": "f"}}]
+    tools[0]["function"] |= {"parameters": {"x": [[]] * INLINE_BYTES}}
     body = {"messages": USER, "tools": tools, "tool_choice": "required"}
     with pytest.raises(ModelNotFound):
-        await chat_module.chat(gateway(), request(long(body)))
+        await chat_module.chat(gateway(), request(dumps(body)))
     assert threads
     assert threading.main_thread() not in threads
 
@@ -119,10 +130,10 @@ def test_too_many_values_over_the_websocket(daemon: Any) -> None:
 def test_a_long_websocket_frame_is_read_like_a_short_one(daemon: Any) -> None:
     with daemon.client() as client:
         for status in ({"type": "status", "ref": "a"}, {"type": "status", "ref": "b"}):
-            client.send_raw(json.dumps(status).ljust(INLINE_BYTES + 1))
+            client.send_raw(json.dumps(status).ljust(MIB + 1))
         client.send_raw('{"type": "status", "ref": "c"}')
         assert [client.receive()["ref"] for _ in range(3)] == ["a", "b", "c"]
-        client.send_raw(json.dumps({"type": "status", "ref": 7}).ljust(INLINE_BYTES + 1))
+        client.send_raw(json.dumps({"type": "status", "ref": 7}).ljust(MIB + 1))
         assert client.receive()["message"].startswith("ref: expected")
 
 
@@ -183,3 +194,10 @@ def test_the_tools_are_named_when_they_make_too_long_a_grammar(served: Served) -
     error = post(served.http + "/v1/chat/completions", dumps(body)).json()["error"]
     assert error["param"] == "tools", error
     assert str(MAX_GRAMMAR) in error["message"]
+
+
+def test_a_text_that_is_only_counted_has_a_limit(served: Served) -> None:
+    """One word of any length would keep a thread busy for minutes."""
+    got = post(served.http + "/tokenize", dumps({"prompt": "a" * (MOST_CHARACTERS + 1)}))
+    assert (got.status_code, got.json()["error"]["param"]) == (400, "prompt")
+    assert str(MOST_CHARACTERS) in got.json()["error"]["message"]

@@ -81,4 +81,4 @@ def test_a_call_goes_on_behind_white_space_however_it_is_cut(size: int) -> None:
         for part in delta.tool_calls or ():
             arguments[part.index] += part.function.arguments
     assert arguments == ['{"a": "b\\""}'] * 2
-    assert "".join(delta.content for delta in deltas if isinstance(delta.content, str)) == "end"
+    assert "".join(delta.content for delta in deltas if isinstance(delta.content, str)) == " end"

@@ -11,7 +11,7 @@ import anyio.from_thread
 import pytest
 
 from pagedd.errors import ShuttingDown
-from pagedd.server.text_work import THREADS, TextWork
+from pagedd.server.text_work import THREADS, Kind, TextWork
 from tests.server.harness import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -110,7 +110,8 @@ async def test_it_says_when_it_is_idle(held: list[Held]) -> None:
     assert idle == [True]
 
 
-async def test_what_is_read_waits_for_nothing_that_is_tokenised(held: list[Held]) -> None:
+@pytest.mark.parametrize("kind", ["frame", "count"])
+async def test_no_kind_of_work_waits_for_another(held: list[Held], kind: Kind) -> None:
     texts = working()
     outcomes: list[Any] = []
     with anyio.fail_after(PATIENCE_S):
@@ -119,7 +120,7 @@ async def test_what_is_read_waits_for_nothing_that_is_tokenised(held: list[Held]
                 tasks.start_soon(outcome, texts, each, outcomes)
             for each in held[:THREADS]:
                 await each.begun.wait()
-            assert await texts.run(lambda: "read", reading=True) == "read"
+            assert await texts.run(lambda: "done", kind) == "done"
             assert outcomes == []
             for each in held:
                 each.go.set()

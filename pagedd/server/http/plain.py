@@ -17,6 +17,7 @@ from pagedd.server.intake import aside, for_template
 from pagedd.server.model import Model
 
 MOST_COUNTED = 1_000_000  # tokens of a text that is only counted: a second or two of a core
+MOST_CHARACTERS = 4 * MOST_COUNTED  # what has no blanks is read as a whole, and costs by its length
 
 
 async def models(gateway: Gateway, request: Request) -> Response:
@@ -36,7 +37,7 @@ async def tokenize(gateway: Gateway, request: Request) -> Response:
     model = gateway.admit(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise BadRequest("prompt: give exactly one of prompt and messages")
-    return json_response(await aside(gateway.hub, lambda: _counted(body, model)))
+    return json_response(await aside(gateway.hub, lambda: _counted(body, model), "count"))
 
 
 def _counted(body: TokenizeBody, model: Model) -> Tokens:
@@ -49,6 +50,10 @@ def _counted(body: TokenizeBody, model: Model) -> Tokens:
 def _tokens(body: TokenizeBody, model: Model) -> list[int]:
     longest = max(model.limits.max_model_len, MOST_COUNTED)
     if body.prompt is not None:
+        if len(body.prompt) > MOST_CHARACTERS:
+            raise BadRequest(
+                f"prompt: it has {len(body.prompt)} characters, the limit is {MOST_CHARACTERS}"
+            )
         add_bos = None if body.add_special_tokens else False
         return model.text.encode_bounded(body.prompt, longest, add_bos=add_bos)
     return model.text.encode_chat(
@@ -64,7 +69,9 @@ async def detokenize(gateway: Gateway, request: Request) -> Response:
     body = await read(request, DetokenizeBody, gateway)
     model = gateway.admit(body.model)
     check_ids("tokens", body.tokens, model.limits.vocab_size)
-    text = await aside(gateway.hub, lambda: model.text.decode(body.tokens, skip_special=False))
+    text = await aside(
+        gateway.hub, lambda: model.text.decode(body.tokens, skip_special=False), "count"
+    )
     return json_response(Text(text))
 
 

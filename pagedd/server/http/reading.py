@@ -11,13 +11,14 @@ from starlette.requests import Request
 
 from pagedd.errors import BadRequest, BodyTimeout, BodyTooLarge, UnsupportedMediaType
 from pagedd.server.http.gateway import Gateway
-from pagedd.server.intake import INLINE_BYTES, read_aside
+from pagedd.server.intake import aside
 from pagedd.server.refusal import (
     named,
     read_anything,
     read_leniently,
     repeated_key,
     shortened,
+    takes_long,
     too_many_values,
     without_form,
 )
@@ -36,13 +37,13 @@ async def read(request: Request, kind: type[T], gateway: Gateway) -> T:
 
 async def read_into(request: Request, kind: type[T], gateway: Gateway, make: Callable[[T], R]) -> R:
     """What ``make`` makes of the body, in a time that follows its size: not in the event loop,
-    where the body is long. Raises PageddError, ClientDisconnect.
+    where that is long. Raises PageddError, ClientDisconnect.
     """
     _check_type(request)
     data = await _body(request, gateway.body_limit)
-    if len(data) <= INLINE_BYTES:
+    if not takes_long(data, json=True):
         return make(decode(data, kind))
-    return await read_aside(gateway.hub, lambda: make(decode(data, kind)))
+    return await aside(gateway.hub, lambda: make(decode(data, kind)), "frame")
 
 
 def decode(data: bytes, kind: type[T]) -> T:
