@@ -23,8 +23,7 @@ inline int64_t row_code_bytes(BlockForm form, int64_t k) {
   return round_up(k, 32 / form.bits * W) * form.bits / 8;
 }
 inline int64_t row_bytes(BlockForm form, int64_t k) {
-  const int64_t scales = 2 * (k / QUANT_BLOCK) * (form.scale_dtype == F32 ? 4 : 2);
-  return round_up(row_code_bytes(form, k) + scales, 64);
+  return row_code_bytes(form, k) + 2 * (k / QUANT_BLOCK) * (form.scale_dtype == F32 ? 4 : 2);
 }
 
 // codes [n][k] (one a byte), scales and offsets [n][k / QUANT_BLOCK] → rows, one after another.
@@ -95,6 +94,7 @@ bool take_rows(Pool& pool, const Rows& rows, const int64_t* ids, int64_t count, 
       if (i + AHEAD < end) {
         const char* row = row_at(i + AHEAD);
         for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+        __builtin_prefetch(row + bytes - 1, 0, 2);
       }
       if (i < begin) continue;
       if (rows.form.bits) {
