@@ -9,12 +9,17 @@ import pytest
 
 from pagedd.cli import doctor
 from pagedd.config import load_config
-from tests.cli.terminal import environment, run
+from pagedd.paths import cache_dir
+from tests.cli.terminal import environment, run, with_built_kernels
 
 NOWHERE = Path("/nonexistent/pagedd.toml")
 
 
 def test_every_part_of_the_machine_is_named(home: Path) -> None:
+    kernels = home / ".cache" / "pagedd" / "kernels"  # the user's, to compile none
+    kernels.parent.mkdir(parents=True)
+    (cache_dir() / "kernels").mkdir(parents=True, exist_ok=True)
+    kernels.symlink_to(cache_dir() / "kernels")
     done = run("doctor", "--json", "--device", "cpu", env=environment(home))
     findings = json.loads(done.stdout)
     subjects = {finding["subject"] for finding in findings}
@@ -32,7 +37,7 @@ def test_every_part_of_the_machine_is_named(home: Path) -> None:
 
 def test_a_cache_that_the_device_does_not_have_is_bad(home: Path) -> None:
     asked = ("--device", "cpu", "--kv-cache-dtype", "fp8_e5m2")
-    done = run("doctor", "--json", *asked, env=environment(home))
+    done = run("doctor", "--json", *asked, env=with_built_kernels(environment(home)))
     (cache,) = [f for f in json.loads(done.stdout) if f["subject"] == "kv cache"]
     assert cache["verdict"] == "bad"
     assert "--kv-cache-dtype fp8_e5m2 needs a GPU" in cache["text"]
