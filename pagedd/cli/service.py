@@ -12,7 +12,7 @@ from pathlib import Path
 from pagedd.cli.flags import add_start_options, collect
 from pagedd.cli.parser import examples
 from pagedd.cli.service_files import LABEL, UNIT, plist, plist_path, unit, unit_path
-from pagedd.cli.start import flags_again
+from pagedd.cli.start import find_model, flags_again
 from pagedd.cli.terminal import say
 from pagedd.config import Config, check_start
 from pagedd.errors import PageddError
@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "install":
         config = collect(args, starts=True)
         check_start(config)
+        if not Path(config["model"]).expanduser().exists():
+            find_model(config)
         return _install(args, config)
     return _uninstall() if args.action == "uninstall" else _status()
 

@@ -70,6 +70,17 @@ def ensure_model(config: Config) -> None:
 
     Errors: ``ModelNotFound``, ``ModelError``.
     """
+    if not find_model(config):
+        from pagedd.cli.pull import fetch
+
+        fetch(config["model"])
+
+
+def find_model(config: Config) -> bool:
+    """Whether its files are here; if not, it has a name that can be downloaded.
+
+    Errors: ``ModelNotFound`` for any other name, ``ModelError``.
+    """
     from pagedd.models.resolve import is_hub_id, resolve
 
     name = config["model"]
@@ -78,9 +89,8 @@ def ensure_model(config: Config) -> None:
     except ModelNotFound:
         if name not in CATALOG and (not is_hub_id(name) or name.endswith(".gguf")):
             raise
-        from pagedd.cli.pull import fetch
-
-        fetch(name)
+        return False
+    return True
 
 
 def settings_from(config: Config, *, ready_fd: int | None = None) -> DaemonSettings:

@@ -94,6 +94,10 @@ def test_wrong_options_and_files_are_refused_before_anything_is_written(manager:
         done = manager.service("install", *wrong)
         assert done.returncode == 2
         assert done.stderr.count(b"\n") == 1
+    for missing in ("./none", "none.gguf", "/none"):
+        done = manager.service("install", f"--model={missing}")
+        assert done.returncode == 1
+        assert missing.encode() in done.stderr
     assert not manager.unit.exists()
     manager.unit.parent.parent.mkdir(parents=True)
     manager.unit.parent.write_text("in the way")
