@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from torch import Tensor
 from pagedd_kernels.cpu.backend import CpuBackend
 from pagedd_kernels.cpu.library import load_library
 from pagedd_kernels.cpu.threads import default_threads
+from pagedd_kernels.cpu.weights import HUGE_PAGE
 from pagedd_kernels.inputs import PagedInputs
 
 PAGE_SIZES = (32, 64)  # the default on a CPU, and what suits long contexts
@@ -164,12 +166,17 @@ class Reader:
 
 
 def _fresh(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory that was never used, in huge pages where the system has them, as an engine's cache."""
-    memory = torch.empty(shape, dtype=dtype)
+    """Memory that was never used, as an engine's cache: in huge pages where the system has them.
+
+    It begins at a page's border, as mapped memory does: tiles of 4 KB would else lie in two pages.
+    """
+    numbers = math.prod(shape)
+    memory = torch.empty(numbers * dtype.itemsize + HUGE_PAGE, dtype=torch.uint8)
     library = load_library()
     assert not isinstance(library, str)
     library.huge_pages(memory.data_ptr(), memory.nbytes)
-    return memory
+    begin = -memory.data_ptr() % HUGE_PAGE
+    return memory[begin : begin + numbers * dtype.itemsize].view(dtype).view(shape)
 
 
 def in_turns(runs: Sequence[Callable[[], None]], rounds: int) -> list[float]:

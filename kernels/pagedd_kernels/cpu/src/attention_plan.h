@@ -16,6 +16,7 @@ struct Join {
 struct AttentionPlan {
   std::vector<Unit> units;
   std::vector<Join> joins;
+  std::vector<int64_t> ends;  // of the pieces of work, in units
   int64_t states = 0;  // of the split units together
 };
 
@@ -101,6 +102,16 @@ inline void zero_padding(const Batch& batch, int64_t row_bytes, char* out) {
   }
 }
 
+// Large pieces first, for the keys of a piece's first unit could not be asked for beforehand; then
+// ever smaller ones, so that threads end together (guided self-scheduling, Polychronopoulos & Kuck
+// 1987).
+inline void cut_pieces(int64_t units, int threads, std::vector<int64_t>& ends) {
+  ends.clear();
+  for (int64_t at = 0; at < units; ends.push_back(at)) {
+    at += std::max<int64_t>(1, (units - at) / (2 * threads));
+  }
+}
+
 template <class T>
 void paged_attention(Pool& pool, AttentionPlan& plan, const AttentionCall& call, const Cache& cache,
                      const Batch& batch) {
@@ -114,10 +125,11 @@ void paged_attention(Pool& pool, AttentionPlan& plan, const AttentionCall& call,
   auto* states = reinterpret_cast<State*>(partial);
   auto* values = reinterpret_cast<float*>(partial + values_at);
   const auto count = static_cast<int64_t>(plan.units.size());
-  const int64_t pieces = std::min<int64_t>(count, 16 * pool.threads());
-  pool.run(pieces, [&](int64_t piece, int worker) {
+  cut_pieces(count, pool.threads(), plan.ends);
+  pool.run(static_cast<int64_t>(plan.ends.size()), [&](int64_t piece, int worker) {
     const Unit* units = plan.units.data();
-    attention.run(units + count * piece / pieces, units + count * (piece + 1) / pieces,
+    const auto i = static_cast<size_t>(piece);
+    attention.run(units + (i == 0 ? 0 : plan.ends[i - 1]), units + plan.ends[i],
                   pool.scratch(worker), states, values);
   });
   pool.run(static_cast<int64_t>(plan.joins.size()), [&](int64_t i, int) {

@@ -79,7 +79,8 @@ class Ahead {
 
   // A phase of so many steps, at whose end `keys` of the TILE will have been asked for.
   void phase(int keys, int64_t steps) {
-    pace_ = std::max<int64_t>(0, (int64_t{keys} << 16) - due_) / std::max<int64_t>(1, steps);
+    const int64_t open = std::max<int64_t>(0, (int64_t{keys} << 16) - due_);
+    pace_ = ceil_div(open, std::max<int64_t>(1, steps));  // rounded down, the last key is forgotten
   }
 
   [[gnu::always_inline]] void step() {
