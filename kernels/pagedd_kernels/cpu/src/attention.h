@@ -87,7 +87,7 @@ class Attention {
     State* states;   // [heads]
   };
 
-  // The tiles of some units, one after another: this one, and two ahead that are already found.
+  // The tiles of some units, one after another: this one, and two ahead that are found already.
   class Lookout {
    public:
     Lookout(const Attention& attention, const Unit* first, const Unit* last)
@@ -99,7 +99,6 @@ class Attention {
     void look() { find(tiles_[(now_ + 2) % 3]); }
     const KeyRows<T>& tile() const { return tiles_[now_]; }
     const KeyRows<T>& next() const { return tiles_[(now_ + 1) % 3]; }
-    const KeyRows<T>& later() const { return tiles_[(now_ + 2) % 3]; }
     void advance() { now_ = (now_ + 1) % 3; }
 
    private:
@@ -263,7 +262,7 @@ class Attention {
     while (begin < end && blind(begin)) ++begin;
     while (begin < end && blind(end - 1)) --end;
     if (begin == end) return;
-    Ahead<T> ahead(tiles.next(), tiles.later(), d_);
+    Ahead<T> ahead(tiles.next(), d_);
     const int64_t h = begin * group_, rows = (end - begin) * group_;
     products.score(h, rows, tiles.tile(), ahead, b);
     ahead.phase(TILE / 2, rows);

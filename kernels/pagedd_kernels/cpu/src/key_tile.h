@@ -1,8 +1,8 @@
 // A tile of TILE keys and values, gathered from pages into the forms that products read.
 //
 // Pages lie anywhere, so the processor cannot foresee what is read next: while a tile is worked on,
-// the lines of the next one are asked for, a few at a time. And of the one after it the first lines
-// of each page: processors then read on by themselves.
+// the lines of the next one are asked for, a few at a time. And of the one after it, as soon as it
+// is found, the first lines of each page: addresses are translated, processors begin to read on.
 #pragma once
 
 #include "cache.h"
@@ -20,22 +20,16 @@ struct Range {
 // Where the keys of a tile lie: keys outside [lo, hi) are null and never read.
 template <class T>
 struct KeyRows {
-  // Keys that lie together, as far as processors read on by themselves: within 4,096 bytes. Shorter
-  // ones beyond this number are not listed.
-  static constexpr int MOST_STRETCHES = 8;
   const T* key[TILE] = {};
   int64_t value_offset = 0;  // from a key to its value
   int64_t page_size = 0;
   int lo = 0, hi = 0;
-  const T* stretch[MOST_STRETCHES] = {};
-  int stretches = 0;
 
   void find(const Cache& cache, int64_t layer, int64_t head, const int32_t* pages, int64_t start,
             int first, int end) {
     const int64_t d = cache.head_dim;
     lo = first;
     hi = end;
-    stretches = 0;
     page_size = cache.page_size;
     value_offset = cache.at(0, layer, 1, head) - cache.at(0, layer, 0, head);
     for (int j = 0; j < lo; ++j) key[j] = nullptr;
@@ -45,37 +39,32 @@ struct KeyRows {
       const T* row = static_cast<const T*>(cache.data) + cache.at(pages[index], layer, 0, head);
       const int until = static_cast<int>(std::min<int64_t>(hi, j + page_size - offset));
       row += offset * d;
-      add_stretches(row, (until - j) * d);
+      announce(row, (until - j) * d);
       for (; j < until; ++j, row += d) key[j] = row;
     }
   }
 
-  // One of the lines with which stretches of keys and of values begin, in order.
-  const T* herald(int64_t index) const {
-    const T* key = stretch[index / (2 * LEAD)] + index % LEAD * LINE;
-    return index / LEAD % 2 ? key + value_offset : key;
-  }
-  int64_t heralds() const { return 2 * LEAD * stretches; }
-
  private:
-  static constexpr int64_t LINE = 64 / sizeof(T);  // numbers
-  static constexpr int64_t LEAD = 8;               // lines
-
-  void add_stretches(const T* row, int64_t numbers) {
-    for (int64_t i = 0; i < numbers && stretches < MOST_STRETCHES; i += 4096 / sizeof(T)) {
-      stretch[stretches++] = row + i;
+  // Asks for the first lines of keys that lie together, and of their values: of every 4,096 bytes,
+  // as far as processors read on by themselves. (Inlined by force, for GCC drops calls that only
+  // prefetch.)
+  [[gnu::always_inline]] void announce(const T* row, int64_t numbers) const {
+    constexpr int64_t LINE = 64 / sizeof(T), FAR = 4096 / sizeof(T), LEAD = 4 * LINE;
+    for (int64_t i = 0; i < numbers; i += FAR) {
+      for (int64_t j = i; j < std::min(i + LEAD, numbers); j += LINE) {
+        __builtin_prefetch(row + j, 0, 2);
+        __builtin_prefetch(row + value_offset + j, 0, 2);
+      }
     }
   }
 };
 
 // The next tile, asked for key by key at an even pace in all phases of the work on this one: memory
-// then works as long as the processor does, while a burst of requests would make it wait. (Inlined
-// by force, for GCC drops calls that only prefetch.)
+// then works as long as the processor does, while a burst of requests would make it wait.
 template <class T>
 class Ahead {
  public:
-  Ahead(const KeyRows<T>& next, const KeyRows<T>& later, int64_t d)
-      : next_(next), later_(later), d_(d), heralds_(later.heralds()), at_(next.lo) {}
+  Ahead(const KeyRows<T>& next, int64_t d) : next_(next), d_(d), at_(next.lo) {}
 
   // A phase of so many steps, at whose end `keys` of the TILE will have been asked for.
   void phase(int keys, int64_t steps) {
@@ -92,15 +81,13 @@ class Ahead {
         __builtin_prefetch(key + i, 0, 2);
         __builtin_prefetch(value + i, 0, 2);
       }
-      if (herald_ < heralds_) __builtin_prefetch(later_.herald(herald_++), 0, 2);
     }
   }
 
  private:
-  const KeyRows<T>&next_, &later_;
-  const int64_t d_, heralds_;
+  const KeyRows<T>& next_;
+  const int64_t d_;
   int at_;
-  int64_t herald_ = 0;
   int64_t due_ = 0, pace_ = 0;  // keys, in parts of 65536
 };
 
