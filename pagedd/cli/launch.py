@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from pagedd.config import Config, default_socket
 from pagedd.errors import PageddError, UsageError
 from pagedd.interpreter import module_command
+from pagedd.paths import state_dir
 
 LOG_TAIL_LINES = 12
 READY = "ready"
 STOP_TIMEOUT_S = 15.0
+
+
+def default_log(config: Config) -> Path:
+    """Where a daemon logs that has no terminal and no ``--log-file``: a file for each socket.
+
+    ``pagedd.log`` in the state folder, and for another socket than the default one
+    ``pagedd-NAME-SUM.log``, of the socket's name and a checksum of its path.
+    """
+    name = "pagedd.log"
+    if config["socket"] is not None:
+        usual = None
+        with suppress(UsageError):  # the default one cannot be had: this is another
+            usual = default_socket()
+        if config.socket != usual:
+            stem, path = config.socket.name.removesuffix(".sock"), os.fsencode(config.socket)
+            name = f"pagedd-{stem}-{zlib.crc32(path):08x}.log"
+    return state_dir() / name
 
 
 def launch(

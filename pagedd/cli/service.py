@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pagedd.cli.flags import add_start_options, collect
+from pagedd.cli.launch import default_log
 from pagedd.cli.parser import examples
 from pagedd.cli.service_files import LABEL, UNIT, plist, plist_path, unit, unit_path
 from pagedd.cli.start import find_model, flags_again
@@ -64,7 +65,7 @@ def _install(args: argparse.Namespace, config: Config) -> int:
     command = [*_program(), "start", *map(_absolute, flags_again(args))]
     drain = config["drain-timeout"]
     if _on_macos():
-        path, text = plist_path(), plist(command, drain, state_dir() / "pagedd.log")
+        path, text = plist_path(), plist(command, drain, default_log(config))
     else:
         path, text = unit_path(), unit(command, drain)
     if args.show:

@@ -129,12 +129,11 @@ def _absolute(path: str | None) -> str | None:
 
 def _detach(args: argparse.Namespace, config: Config) -> int:
     from pagedd.cli.connection import open_connection
-    from pagedd.cli.launch import launch
+    from pagedd.cli.launch import default_log, launch
     from pagedd.cli.status import ask_status
     from pagedd.cli.terminal import Notice
-    from pagedd.paths import state_dir
 
-    log_file = Path(os.path.abspath(config["log-file"] or state_dir() / "pagedd.log"))
+    log_file = Path(os.path.abspath(config["log-file"] or default_log(config)))
     flags = flags_again(args)
     if config["log-file"] is None:
         flags.append(f"--log-file={log_file}")

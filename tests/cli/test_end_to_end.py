@@ -27,7 +27,7 @@ def test_a_daemon_from_start_to_stop(home: Path) -> None:
         assert lines[0].endswith(": tiny")
         assert lines[1].strip() == f"unix:{socket}"
         tcp = lines[2].strip()
-        log = home / ".local/state/pagedd/pagedd.log"
+        (log,) = (home / ".local/state/pagedd").glob("pagedd-pagedd-*.log")
         assert lines[3].strip() == f"log {log}"
         assert "ready" in log.read_text()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,29 @@ def test_a_daemon_that_fails_tells_why(
         launch.launch([], log, own_session=False)
     assert type(found.value) is kind
     assert "yesterday" not in found.value.message
+
+
+def test_each_socket_has_a_log_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
+
+    def log(**variables: str) -> Path:
+        return launch.default_log(load_config({}, variables, user_file=NOWHERE))
+
+    usual = home / "state" / "pagedd" / "pagedd.log"
+    assert log() == log(PAGEDD_SOCKET=str(home / "pagedd" / "pagedd.sock")) == usual
+    others = [log(PAGEDD_SOCKET=str(home / path)) for path in ("a.sock", "b.sock", "x/a.sock")]
+    assert len({usual, *others}) == 4
+    assert {path.parent for path in others} == {usual.parent}
+    assert re.fullmatch(r"pagedd-a-[0-9a-f]{8}\.log", others[0].name)
+
+
+def test_a_log_needs_no_folder_of_sockets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
+    (home / "pagedd").write_text("in the way of the default socket")
+    config = load_config({"socket": str(home / "a.sock")}, {}, user_file=NOWHERE)
+    assert launch.default_log(config).name.startswith("pagedd-a-")
 
 
 def test_flags_go_on_to_a_detached_daemon_unchanged() -> None:
