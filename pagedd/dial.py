@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import anyio
 import msgspec
+from anyio import to_thread
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from pagedd.errors import PageddError, Unreachable
 from pagedd.protocol import Hello
 from pagedd.reach import (
+    FAILURES,
     HANDSHAKE_TIMEOUT_S,
     PATH,
     check_version,
-    clean_errors,
     connecting,
+    explained,
     why_lost,
 )
 
@@ -25,11 +27,13 @@ async def dial(url: str, key: str | None) -> tuple[ClientConnection, Hello]:
     Raises Unreachable when no daemon answers, Unauthorized when it wants a key, PageddError for
     any other refusal, UsageError when ``url`` is no address.
     """
-    with clean_errors(url):
+    try:
         if url.startswith(PATH):
             socket = await unix_connect(url.removeprefix(PATH), **connecting(url, key))
         else:
             socket = await connect(**connecting(url, key))
+    except FAILURES as error:  # in a thread: the address may be asked what it is
+        raise await to_thread.run_sync(explained, url, error, abandon_on_cancel=True) from error
     try:
         return socket, await _hello(socket, url)
     except BaseException:
