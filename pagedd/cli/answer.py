@@ -12,6 +12,7 @@ from pagedd import protocol
 from pagedd.cli.connection import Connection, from_wire
 from pagedd.cli.interrupt import Interrupts
 from pagedd.cli.terminal import Notice, check_reader
+from pagedd.cli.words import counted
 
 # Between two looks at Ctrl-C and at who reads. Frames wake the loop at once.
 LOOK_S = 0.1
@@ -50,13 +51,13 @@ def ask(
                 case protocol.Accepted(queue_position=ahead, prompt_tokens=prompt_tokens):
                     notice.show(f"waiting, {ahead} before you" if ahead else "waiting")
                 case protocol.Started():
-                    notice.show(f"reading {prompt_tokens} tokens")
+                    notice.show(f"reading {counted(prompt_tokens, 'token')}")
                 case protocol.Preempted(reason=reason):
                     if not answer.parts:
                         notice.show(f"waiting again: {_without_name(reason, request.id)}")
                 case protocol.Resumed():
                     if not answer.parts:
-                        notice.show(f"reading {prompt_tokens} tokens")
+                        notice.show(f"reading {counted(prompt_tokens, 'token')}")
                 case protocol.Delta(text=text):
                     notice.clear()
                     if answer.first_token_s is None:

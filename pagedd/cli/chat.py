@@ -86,16 +86,15 @@ class Conversation:
         forgotten, except that a partial answer stays, marked as interrupted."""
         from pagedd.cli.answer import ask
         from pagedd.cli.connection import Lost
-        from pagedd.cli.terminal import is_terminal, visible
+        from pagedd.cli.output import Output
         from pagedd.protocol import Generate, Message
 
-        on_terminal = is_terminal(sys.stdout)
+        output = Output()
         parts: list[str] = []
 
         def show(piece: str) -> None:
             parts.append(piece)
-            sys.stdout.write(visible(piece) if on_terminal else piece)
-            sys.stdout.flush()
+            output.show(piece)
 
         first = [Message("system", self._system)] if self._system is not None else []
         asked = [*self.turns, Message("user", text)]
@@ -108,10 +107,12 @@ class Conversation:
         except Lost:
             if parts:
                 self.turns = [*asked, Message("assistant", "".join(parts))]
-                show("\n[interrupted]\n")
+                output.show("\n[interrupted]\n")
             raise
-        if on_terminal and not "".join(parts).endswith("\n"):
-            print(flush=True)
+        except PageddError:
+            output.before_message()
+            raise
+        output.end_line()
         self.turns = [*asked, Message("assistant", "".join(parts))]
 
     def _connect(self, interrupts: Interrupts) -> Connection:

@@ -166,7 +166,8 @@ def _running(record: Record) -> list[tuple[str, str]]:
         facts.append(("state", record.state))
     if isinstance(record.computed, int) and isinstance(record.tokens, int):
         drawn = f", {record.generated:,} generated" if isinstance(record.generated, int) else ""
-        facts.append(("in the cache", f"{record.computed:,} of {record.tokens:,} tokens{drawn}"))
+        noun = "token" if record.tokens == 1 else "tokens"
+        facts.append(("in the cache", f"{record.computed:,} of {record.tokens:,} {noun}{drawn}"))
     if isinstance(record.pages, int):
         common = f", {record.shared:,} of them shared" if record.shared else ""
         facts.append(("pages", f"{record.pages:,}{common}"))

@@ -11,7 +11,7 @@ from pagedd.cli.flags import add_client_options, collect
 from pagedd.cli.parser import examples
 from pagedd.cli.priority import add_priority_flag
 from pagedd.cli.sampling import add_sampling_flags, params_from
-from pagedd.errors import UsageError
+from pagedd.errors import PageddError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,23 +154,22 @@ def _answer(
     args: argparse.Namespace, connection: Connection, interrupts: Interrupts, request: Generate
 ) -> int:
     from pagedd.cli.answer import ask
-    from pagedd.cli.terminal import is_terminal, visible
+    from pagedd.cli.output import Output
 
-    on_terminal = is_terminal(sys.stdout)
-
-    def show(text: str) -> None:
-        sys.stdout.write(visible(text) if on_terminal else text)
-        sys.stdout.flush()
-
-    answer = ask(connection, request, interrupts, show)
+    output = Output()
+    try:
+        answer = ask(connection, request, interrupts, output.show)
+    except PageddError:
+        output.before_message()
+        raise
     if args.json:
         _print_json(answer)
     elif request.stream:
-        if on_terminal and not answer.text.endswith("\n"):
-            show("\n")
+        output.end_line()
     elif answer.done is not None:
-        _print_choices(answer, show)
+        _print_choices(answer, output.show)
     if args.stats:
+        output.before_message()
         _print_stats(answer)
     return 130 if answer.interrupted else 0
 
@@ -196,11 +195,12 @@ def _print_choices(answer: Answer, show: Callable[[str], None]) -> None:
 
 def _print_stats(answer: Answer) -> None:
     from pagedd.cli.terminal import say
+    from pagedd.cli.words import counted
 
     if answer.done is None:
         return
     usage = answer.done.usage
-    line = f"{usage.prompt_tokens} tokens in ({usage.cached_tokens} cached)"
+    line = f"{counted(usage.prompt_tokens, 'token')} in ({usage.cached_tokens} cached)"
     line += f", {usage.completion_tokens} out"
     if answer.first_token_s is not None:
         line += f", first after {answer.first_token_s * 1000:.0f} ms"
@@ -209,6 +209,6 @@ def _print_stats(answer: Answer) -> None:
             line += f", then {(usage.completion_tokens - 1) / rest:.1f} tokens/s"
     ledger = answer.done.ledger
     if ledger.preemptions:
-        times = "time" if ledger.preemptions == 1 else "times"
-        line += f", preempted {ledger.preemptions} {times} for {ledger.preempted_ms:.0f} ms"
+        times = counted(ledger.preemptions, "time")
+        line += f", preempted {times} for {ledger.preempted_ms:.0f} ms"
     say(line)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from pagedd.cli.terminal import Style, can_show, columns_of, one_line
 from pagedd.cli.times import duration
+from pagedd.cli.words import counted
 
 if TYPE_CHECKING:
     from pagedd.protocol import Status
@@ -120,7 +121,7 @@ def _pages(status: Status, glyphs: Glyphs) -> tuple[str, str]:
     ]
     total = f"of {pages.total}"
     if glyphs is RICH:
-        total += f" × {status.page_size} tokens"
+        total += f" × {counted(status.page_size, 'token')}"
     used = f"{status.gpu_cache_usage:.0%} in use"
     return "pages", f"{drawn} {used}   {glyphs.between.join(counts)} {total}"
 
@@ -142,7 +143,11 @@ def _speed(status: Status, glyphs: Glyphs) -> tuple[str, str]:
         f"{status.tokens.prompt} prompt",
     ]
     if status.prefix.queries:
-        where = f" ({status.host_hits} tokens of it in host memory)" if status.host_hits else ""
+        where = (
+            f" ({counted(status.host_hits, 'token')} of it in host memory)"
+            if status.host_hits
+            else ""
+        )
         share = status.prefix.hits / status.prefix.queries
         parts.append(f"{share:.0%} from the prefix cache{where}")
     return "tokens", glyphs.between.join(parts)
@@ -152,7 +157,7 @@ def _preemptions(status: Status, glyphs: Glyphs) -> tuple[str, str]:
     parts = [
         f"{status.preemptions.swap} by swap",
         f"{status.preemptions.recompute} by recompute",
-        f"{status.recomputed_tokens} tokens recomputed",
+        f"{counted(status.recomputed_tokens, 'token')} recomputed",
         f"{amount(status.swapped_bytes)} swapped",
     ]
     return "preempted", glyphs.between.join(parts)

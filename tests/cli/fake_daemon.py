@@ -64,7 +64,9 @@ class FakeDaemon:
     reasons: list[str] = field(default_factory=list)  # it is preempted for them, and comes back
     refuse: protocol.Error | None = None
     refuse_chat: bool = False
+    fail: protocol.Error | None = None  # after the deltas
     drop: bool = False
+    prompt_tokens: int = 5
     features: list[str] = field(default_factory=lambda: ["generate", "chat"])
     max_model_len: int = 2048
     http_status: int | None = None
@@ -179,7 +181,7 @@ class FakeDaemon:
         if refusal is not None:
             send(msgspec.structs.replace(refusal, id=frame.id))
             return
-        send(protocol.Accepted(frame.id, 0, 5))
+        send(protocol.Accepted(frame.id, 0, self.prompt_tokens))
         send(protocol.Started(frame.id, 0, 0.1))
         for reason in self.reasons:
             send(protocol.Preempted(frame.id, "swap", reason, 9))
@@ -191,6 +193,8 @@ class FakeDaemon:
                 send(protocol.Delta(frame.id, 0, seq, text, [seq]))
         if self.drop:
             connection.close(1011, "gone")
+        elif self.fail is not None:
+            send(msgspec.structs.replace(self.fail, id=frame.id))
         elif not self.hold:
             send(self._done(frame.id, "stop", frame.params.n, stream=frame.stream))
 
@@ -198,7 +202,7 @@ class FakeDaemon:
         text: Any = msgspec.UNSET if stream else "".join(self.texts)
         tokens: Any = msgspec.UNSET if stream else list(range(1, len(self.texts) + 1))
         choices = [protocol.Choice(i, reason, text=text, tokens=tokens) for i in range(n)]
-        usage = protocol.Usage(5, len(self.texts) * n, 0)
+        usage = protocol.Usage(self.prompt_tokens, len(self.texts) * n, 0)
         ledger = msgspec.structs.replace(LEDGER, preemptions=len(self.reasons), preempted_ms=45.2)
         return protocol.Done(name, choices, usage, ledger)
 

@@ -171,6 +171,18 @@ def test_a_refusal_is_told_and_forgotten(terminal_env: dict[str, str], daemon: F
     assert turns(daemon.next(protocol.Generate)) == [("user", "second")]
 
 
+def test_a_failure_in_the_middle_of_a_line_begins_another(
+    terminal_env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    daemon.fail = protocol.Error("engine_failed", "the engine ended", True)
+    with on_terminal("chat", env=terminal_env) as screen:
+        screen.expect(">>> ")
+        screen.type("first\n")
+        screen.expect("Hello\r\npagedd: the engine ended\r\n>>> ")
+        screen.type("\x04")
+        assert screen.wait() == 0
+
+
 def test_a_pipe_is_one_question(env: dict[str, str], daemon: FakeDaemon) -> None:
     done = run("chat", env=env, stdin=b"one\ntwo\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"Hello", b"")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+from subprocess import PIPE, STDOUT
 
 import pytest
 
 from pagedd import protocol
 from tests.cli.fake_daemon import FakeDaemon
-from tests.cli.terminal import on_terminal, run
+from tests.cli.terminal import PAGEDD, on_terminal, run
 
 # Clears the screen, sets a title, writes the clipboard, fakes a link, rings; split anywhere.
 HOSTILE = (
@@ -42,6 +45,41 @@ def test_stats_go_to_standard_error(env: dict[str, str], daemon: FakeDaemon) -> 
         daemon.reasons = ["pages were short"] * times
         again = run("generate", "--stats", "hi", env=env)
         assert again.stderr.endswith(b", preempted " + said + b" for 45 ms\n")
+
+
+def test_a_message_begins_a_line_where_it_meets_the_answer(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    def both(*flags: str) -> bytes:
+        """Standard output and standard error in one pipe."""
+        command = [*PAGEDD, "generate", *flags, "hi"]
+        done = subprocess.run(command, env=env, stdout=PIPE, stderr=STDOUT, timeout=60, check=False)
+        return done.stdout
+
+    assert both("--stats").startswith(b"Hello\npagedd: 5 tokens in")
+    assert both("--stats", "--json").count(b"\n") == 2
+    daemon.texts = ["Hello", "\n"]
+    assert both("--stats").startswith(b"Hello\npagedd: 5 tokens in")
+    daemon.texts, daemon.drop = ["Hello"], True
+    assert both() == b"Hello\npagedd: the connection to the daemon was lost: gone\n"
+
+
+def test_stats_begin_a_line_on_a_terminal_that_shows_the_end_of_a_pipe(
+    env: dict[str, str], daemon: FakeDaemon
+) -> None:
+    line = f"{shlex.join([*PAGEDD, 'generate', '--stats', 'hi'])} | cat"
+    with on_terminal("-c", line, env={**env, "NO_COLOR": "1"}, pagedd=["/bin/sh"]) as screen:
+        assert screen.wait() == 0
+    assert b"Hello" in screen.output
+    assert b"\r\npagedd: 5 tokens in" in screen.output
+
+
+def test_one_token_is_not_tokens(env: dict[str, str], daemon: FakeDaemon) -> None:
+    daemon.prompt_tokens = 1
+    assert b"pagedd: 1 token in (0" in run("generate", "--stats", "hi", env=env).stderr
+    with on_terminal("generate", "hi", env={**env, "TERM": "xterm"}) as screen:
+        assert screen.wait() == 0
+    assert b"reading 1 token\x1b" in screen.output
 
 
 def test_a_pipe_gets_every_byte(env: dict[str, str], daemon: FakeDaemon) -> None:
