@@ -17,7 +17,7 @@ from pagedd.cli.start import find_model, flags_again
 from pagedd.cli.terminal import say
 from pagedd.config import Config, check_start
 from pagedd.errors import PageddError
-from pagedd.interpreter import host_python, is_one_file, module_command
+from pagedd.interpreter import host_python, is_one_file, module_command, require_torch
 from pagedd.paths import state_dir
 
 DESCRIPTION = """\
@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "install":
         config = collect(args, starts=True)
         check_start(config)
+        if not args.show:
+            require_torch()  # the manager would start it in vain, again and again
         if not Path(config["model"]).expanduser().exists():
             find_model(config)
         return _install(args, config)

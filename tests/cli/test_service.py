@@ -15,6 +15,7 @@ import pytest
 from pagedd.cli.main import main
 from pagedd.cli.service_files import UNIT, _quoted
 from tests.cli.terminal import environment, run
+from tests.packaging.test_interpreter import WITHOUT
 
 # Notes its arguments, and answers as the files beside it say.
 SYSTEMCTL = """#!/bin/sh
@@ -104,6 +105,23 @@ def test_wrong_options_and_files_are_refused_before_anything_is_written(manager:
     done = manager.service("install")
     assert done.returncode == 1
     assert done.stderr.count(b"\n") == 1
+
+
+def test_without_torch_nothing_is_installed(manager: Manager) -> None:
+    def service(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT, "service", *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=manager.env, timeout=60, check=False
+        )
+
+    done = service("install", "--max-num-seqs=3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert f"start needs torch and transformers, which {sys.executable} does not" in done.stderr
+    assert f"{sys.executable} -m pip install 'torch>=" in done.stderr
+    assert not manager.unit.exists()
+    assert manager.told == []
+    assert service("install", "--print").returncode == 0, "the file may be for another machine"
 
 
 def test_paths_become_absolute_and_odd_characters_survive(manager: Manager, home: Path) -> None:
