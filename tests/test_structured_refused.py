@@ -74,6 +74,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "regex-nothing": ({"guided_regex": r"[^\s\S]"}, "params.guided_regex: no answer is allowed"),
     "regex-long": ({"guided_regex": "a" * 20_000}, "params.guided_regex: "),
     "regex-deep": ({"guided_regex": "(" * 5000 + "a" + ")" * 5000}, "params.guided_regex: "),
+    "regex-explodes": (
+        {"guided_regex": "((a{1,100}){1,100}){1,100}"},
+        "params.guided_regex: it is too complex to be followed: ",
+    ),
     "choices": ({"guided_choice": []}, "params.guided_choice: "),
     "empty-choice": ({"guided_choice": [""]}, "params.guided_choice[0]: "),
     "grammar": ({"guided_grammar": "start: nowhere"}, "params.guided_grammar: unknown name"),
@@ -81,8 +85,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"guided_grammar": "start: " + "(" * 3000 + '"a"' + ")" * 3000},
         "params.guided_grammar: ",
     ),
-    "grammar-nothing": ({"guided_grammar": "start: start"}, "the grammar cannot be used: "),
-    "grammar-token": ({"guided_grammar": "start: <|none|>"}, "the grammar cannot be used: unknown"),
+    "grammar-nothing": (
+        {"guided_grammar": "start: start"},
+        "params.guided_grammar: the grammar cannot be used: ",
+    ),
+    "grammar-token": (
+        {"guided_grammar": "start: <|none|>"},
+        "params.guided_grammar: the grammar cannot be used: unknown",
+    ),
     "attribute": ({"guided_grammar": "start: a\na[temperature=1]: /x/"}, "params.guided_grammar: "),
     "operators": (
         {"guided_grammar": "start: A\nA: /a/ & /b/"},

@@ -50,7 +50,11 @@ def run(args: argparse.Namespace) -> int:
     holder = lock_holder(config.socket)
     if holder is not None:
         who = f" (pid {holder.pid})" if holder.pid else ""
-        raise AlreadyRunning(f"a daemon is running already{who} on unix:{config.socket}")
+        raise AlreadyRunning(
+            f"a daemon is running already{who} on unix:{config.socket}: pagedd stop ends it; "
+            "another one needs --socket, --listen and --http of its own"
+        )
+    check_ports(config)
     ensure_model(config)
     if args.detach:
         return _detach(args, config)
@@ -63,6 +67,30 @@ def run(args: argparse.Namespace) -> int:
         return settings_from(again)
 
     return run_daemon(settings_from(config, ready_fd=args.ready_fd), read_again=read_again)
+
+
+def check_ports(config: Config) -> None:
+    """Before a model is downloaded or loaded in vain: the daemon itself takes the ports later.
+
+    Errors: ``AlreadyRunning``, and what else is wrong with an address.
+    """
+    from pagedd.probe import probe
+    from pagedd.server.sockets import bind_tcp
+
+    for name in ("listen", "http"):
+        address = config[name]
+        if address is None:
+            continue
+        flag = f"--{name}"
+        try:
+            bind_tcp(str(address), with_key=bool(config["api-key"]), flag=flag).close()
+        except AlreadyRunning as error:
+            url = f"ws://{address}"
+            ours = probe(url, encrypted=False) or probe(url, encrypted=True)
+            by = "by another daemon of pagedd" if ours else "by another program"
+            raise AlreadyRunning(
+                f"{error.message} {by}; {flag} HOST:PORT chooses another, {flag} off does without"
+            ) from None
 
 
 def ensure_model(config: Config) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from pagedd.core.scheduler import Scheduler, SchedulerConfig
 from pagedd.engine.desk import Grammars
+from pagedd.engine.guided import FaultOf, GuidedScheduler
 from pagedd.engine.link import EngineLink, LinkClosed
 from pagedd.engine.loop import Runner, serve
 from pagedd.engine.messages import EngineConfig, Fatal, Loading, Ready
@@ -31,6 +32,9 @@ from pagedd.engine.overlap import QueuedRunner, serve_overlapped
 from pagedd.errors import PageddError
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+
+# Of a terminal, and those that the daemon has a use for: they may be sent to every pagedd at once.
+IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 Progress = Callable[[str, float], None]
 
@@ -119,7 +123,9 @@ def build_engine(config: EngineConfig, progress: Progress) -> Engine:
         notes=(loaded.note, *shape.notes),
     )
     free = spec.rope.longest_free_prompt
-    scheduler = build_scheduler(config, ready, free, shape.page_bytes, shape.swap_in_pages)
+    scheduler = build_scheduler(
+        config, ready, free, shape.page_bytes, shape.swap_in_pages, grammars.fault_of
+    )
     return Engine(ready, scheduler, runner, grammars)
 
 
@@ -129,12 +135,13 @@ def build_scheduler(
     longest_free_prompt: int | None = None,
     page_bytes: int = 0,
     swap_in_pages: int | None = None,
+    fault_of: FaultOf = lambda handle: None,
 ) -> Scheduler:
     """The scheduler for an engine of this shape; prefixes are keyed anew in every process.
 
-    ``longest_free_prompt``: see ``RopeSpec``.
+    ``longest_free_prompt``: see ``RopeSpec``. ``fault_of``: see ``Grammars``.
     """
-    return Scheduler(
+    return GuidedScheduler(
         SchedulerConfig(
             num_pages=ready.num_pages,
             page_size=ready.page_size,
@@ -155,13 +162,14 @@ def build_scheduler(
             longest_free_prompt=longest_free_prompt,
         ),
         key=secrets.token_bytes(32),
+        fault_of=fault_of,
     )
 
 
 def start_process(argv: list[str], build: Build) -> int:
     """What every engine process does first: tie its life to the daemon's, then run.
 
-    Ctrl-C and a closed terminal are the daemon's to act on. The engine ends when the link does, and
+    Ctrl-C, a closed terminal and what asks for a reload are the daemon's to act on. The engine ends when the link does, and
     on Linux by a signal when the daemon's thread is gone.
     """
     parser = argparse.ArgumentParser(prog="pagedd.engine.main")
@@ -171,8 +179,8 @@ def start_process(argv: list[str], build: Build) -> int:
     # Before torch is there. A thread that spins while it waits takes a core from whoever has work:
     # beside a busy program, throughput was a tenth of what it is with threads that sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != args.parent:

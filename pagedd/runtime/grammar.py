@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from pagedd.engine.background import in_background
 from pagedd.errors import BadRequest
-from pagedd.text.guidance import NO_ANSWER, complaint
+from pagedd.text.guidance import MAX_STATES, NO_ANSWER, complaint
 from pagedd_kernels.cpu.threads import default_threads
 
 if TYPE_CHECKING:
@@ -29,18 +29,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_STATES = 50_000  # of one grammar's lexer, about a kilobyte each
 KEPT = 512  # grammars that were built, last used; with texts of at most
 KEPT_CHARACTERS = 4 << 20
+KEPT_FAULTS = 1024
 TOGETHER = 4  # masks from which on several threads fill them
 ENOUGH_CORES = 4  # for that: with fewer, to hand the work over costs more than it gains
 
 
 class Guide:
-    """Where one choice stands in its grammar."""
+    """Where one choice of the request ``handle`` stands in its grammar.
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    What llguidance finds out about a grammar is shared by all copies of a matcher, and so is its
+    end: when one passes a limit, the others fail with it. So a guide can be put on a matcher of its
+    own, once.
+    """
+
+    def __init__(self, matcher: LLMatcher, grammar: str, handle: int) -> None:
         self.matcher = matcher
+        self.grammar = grammar
+        self.handle = handle
+        self.shares = True
+        self._drawn: list[int] = []
 
     def advance(self, token: int) -> None:
         """The choice has drawn ``token``; after one that its mask forbids, nothing is allowed.
@@ -48,7 +57,13 @@ class Guide:
         -1 is none: the choice ends with an error.
         """
         if token >= 0:
+            self._drawn.append(token)
             self.matcher.consume_token(token)
+
+    def renew(self, matcher: LLMatcher) -> None:
+        """Go on with one that nobody else has, at the same place."""
+        self.matcher, self.shares = matcher, False
+        matcher.consume_tokens(self._drawn)
 
 
 class Grammars:
@@ -67,6 +82,7 @@ class Grammars:
         self._tokenizer: LLTokenizer | None = None
         self._built: OrderedDict[str, LLMatcher] = OrderedDict()
         self._characters = 0
+        self._faults: OrderedDict[int, str] = OrderedDict()  # by handle
 
     @property
     def words(self) -> int:
@@ -88,7 +104,9 @@ class Grammars:
         """Make ready what ``guide`` needs. Raises BadRequest that says what is wrong with it."""
         if not self._eos_ids:
             raise BadRequest("the model has no end token, so no grammar could end its answers")
-        matcher = self._find(grammar) or self._compile(grammar)
+        if self.is_built(grammar):
+            return
+        matcher = self._compile(grammar)
         if matcher.is_error():
             raise BadRequest(f"the grammar cannot be used: {complaint(matcher.get_error())}")
         first = matcher.deep_copy()
@@ -96,8 +114,8 @@ class Grammars:
             raise BadRequest(f"the grammar cannot be used: {NO_ANSWER}")
         self._keep(grammar, matcher)
 
-    def guide(self, grammar: str, generated: Sequence[int]) -> Guide:
-        """A guide for a choice that has drawn ``generated``.
+    def guide(self, grammar: str, generated: Sequence[int], handle: int = 0) -> Guide:
+        """A guide for a choice of the request ``handle`` that has drawn ``generated``.
 
         If the grammar was built so long ago that it was forgotten, it is built again, in the step.
         """
@@ -105,7 +123,7 @@ class Grammars:
         if matcher is None:
             matcher = self._compile(grammar)
             self._keep(grammar, matcher)
-        guide = Guide(matcher.deep_copy())
+        guide = Guide(matcher.deep_copy(), grammar, handle)
         for token in generated:
             guide.advance(token)
         return guide
@@ -113,7 +131,7 @@ class Grammars:
     def fill(self, guides: Sequence[Guide]) -> npt.NDArray[np.int32]:
         """The masks of ``guides`` → [guides, words], one bit a token, the lowest first.
 
-        A guide that has failed allows nothing.
+        A guide that has failed allows nothing, and ``fault_of`` knows why.
         """
         masks = np.zeros((len(guides), self.words), dtype=np.int32)
         if len(guides) >= TOGETHER and self._executor is not None:
@@ -125,10 +143,29 @@ class Grammars:
             for row, guide in enumerate(guides):
                 guide.matcher.unsafe_compute_mask_ptr(masks[row].ctypes.data, masks.strides[0])
         for row, guide in enumerate(guides):
+            if guide.matcher.is_error() and guide.shares:
+                self._renew(guide, masks[row])
             if guide.matcher.is_error():
-                logger.warning("a grammar failed: %s", complaint(guide.matcher.get_error()))
+                self._note(guide)
                 masks[row] = 0
         return masks
+
+    def fault_of(self, handle: int) -> str | None:
+        """Why the grammar of a request could not be followed; None if it could. Told once."""
+        return self._faults.pop(handle, None)
+
+    def _renew(self, guide: Guide, mask: npt.NDArray[np.int32]) -> None:
+        """It may be that others have passed a limit, or all of them together; in the step."""
+        self._forget(guide.grammar)
+        guide.renew(self._compile(guide.grammar))
+        guide.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+
+    def _note(self, guide: Guide) -> None:
+        fault = complaint(guide.matcher.get_error()) or "it cannot be followed"
+        logger.warning("a grammar failed: %s", fault)
+        self._faults[guide.handle] = fault
+        while len(self._faults) > KEPT_FAULTS:  # of requests that ended otherwise
+            self._faults.popitem(last=False)
 
     @cached_property
     def _limits(self) -> LLParserLimits:
@@ -171,6 +208,11 @@ class Grammars:
             while len(self._built) > KEPT or self._characters > KEPT_CHARACTERS:
                 oldest, _ = self._built.popitem(last=False)
                 self._characters -= len(oldest)
+
+    def _forget(self, grammar: str) -> None:
+        with self._lock:
+            if self._built.pop(grammar, None) is not None:
+                self._characters -= len(grammar)
 
 
 class _Vocabulary:

@@ -108,7 +108,9 @@ class SamplingRows:
         if join.params.grammar is not None:
             assert self.grammars is not None, "this runner has no grammars"
             generated = join.tokens[join.num_prompt :]
-            self.guides[join.slot] = self.grammars.guide(join.params.grammar, generated)
+            self.guides[join.slot] = self.grammars.guide(
+                join.params.grammar, generated, join.handle
+            )
 
     def _join_counts(self, join: Join) -> None:
         if self.counts is None or self.prompt_mask is None:

@@ -261,7 +261,7 @@ class Hub:
             self.metrics.requests.failed(failed)
             journal.record(failed, now)
             if (request := self.ends.forget(failed.handle)) is not None:
-                request.fail(failure(failed))
+                request.fail(failure(failed, request.params))
         if events.finished or events.failed:
             self._look_for_quiet()
 

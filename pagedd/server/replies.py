@@ -8,8 +8,9 @@ from msgspec import UNSET, UnsetType
 
 from pagedd.codes import class_of
 from pagedd.core.events import Failed
-from pagedd.errors import PageddError
-from pagedd.protocol import Error
+from pagedd.errors import BadRequest, PageddError
+from pagedd.protocol import Error, Params
+from pagedd.server.structure import blaming
 
 # A hint for clients that try again: about the time of a short answer, or of an engine's restart.
 RETRY_AFTER_MS = {"queue_full": 1000, "engine_failed": 2000}
@@ -29,10 +30,16 @@ def error_frame(error: PageddError, *, id: str | None = None, ref: str | None = 
     )
 
 
-def failure(event: Failed) -> PageddError:
-    """The engine's refusal or failure of one request, as an error of its code."""
+def failure(event: Failed, params: Params) -> PageddError:
+    """The engine's refusal or failure of one request, as an error of its code.
+
+    The engine knows nothing of the field that a grammar came from.
+    """
     detail: dict[str, Any] = dict(event.detail)
-    return class_of(event.code)(event.message, detail=detail, retry_after_ms=event.retry_after_ms)
+    message = event.message
+    if event.code == BadRequest.code and message.startswith("the grammar "):
+        message = blaming(params, message)
+    return class_of(event.code)(message, detail=detail, retry_after_ms=event.retry_after_ms)
 
 
 def _or_unset(name: str | None) -> str | UnsetType:

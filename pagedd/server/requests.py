@@ -117,6 +117,7 @@ class OpenRequest:
         self._made = time.monotonic()
         self.arrived = self._made if arrived is None else arrived
         self.timeout_s = frame.timeout_s
+        self.params = frame.params
         self.cancelling = False  # the engine was told so
         self.past = Past()
         self.who = _who(frame, client, len(core.prompt))

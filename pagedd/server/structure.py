@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pagedd.errors import BadRequest
 from pagedd.protocol import Params
-from pagedd.text.guidance import MAX_GRAMMAR, NO_ANSWER, OPTIONS, complaint, json_grammar
+from pagedd.server.probing import fault_at_start, fault_further_on
+from pagedd.text.guidance import MAX_GRAMMAR, MAX_STATES, OPTIONS, complaint, json_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -26,7 +27,6 @@ MAX_REGEX = 16 * 1024
 # Above it, automata that count remainders take seconds to build, and nothing else limits them.
 MAX_MULTIPLE = 10_000
 KEPT = 64  # grammars whose faults are remembered
-WALKED = 8  # times that what must come next is read
 
 # Of Lark: strings, regular expressions, comments; and what is written between them to intersect
 # and negate terminals (~ before a number repeats).
@@ -97,6 +97,12 @@ def check_grammar(params: Params) -> None:
     fault = _fault(grammar, walk=params.guided_grammar is None)
     if fault is not None:
         raise BadRequest(f"{_path(params, _given(params)[0])}: {fault}")
+
+
+def blaming(params: Params, message: str) -> str:
+    """What the engine says of a grammar, with the field in front that it came from."""
+    given = _given(params)
+    return f"{_path(params, given[0])}: {message}" if given else message
 
 
 def _given(params: Params) -> list[str]:
@@ -186,28 +192,23 @@ def _digits(number: str) -> int:
 
 @lru_cache(maxsize=KEPT)
 def _fault(grammar: str, *, walk: bool) -> str | None:
-    """What llguidance finds wrong with it. ``walk``: and with what comes first in the answer.
+    """What llguidance finds wrong with it, as far as a while of following it tells.
 
-    A walk is by bytes, which have no special tokens that a grammar could name.
+    ``walk``: and with what comes first in the answer. It is followed by bytes, which have no
+    special tokens that a grammar could name.
     """
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-    limits = LLParserLimits(verbose_errors=False, precompute_large_lexemes=False)
-    if not walk:
-        return complaint(LLMatcher.validate_grammar(grammar, None, limits=limits))
-    return _walk(LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=limits))
+    limits = LLParserLimits(
+        max_lexer_states=MAX_STATES, verbose_errors=False, precompute_large_lexemes=False
+    )
+    tokenizer = LLTokenizer("byte")
 
+    def make(text: str) -> LLMatcher:
+        return LLMatcher(tokenizer, text, log_level=0, limits=limits)
 
-def _walk(matcher: LLMatcher) -> str | None:
-    """Follow what must come, and see whether anything can."""
-    for step in range(WALKED):
-        mask = b"" if matcher.is_error() else matcher.compute_bitmask()
-        if matcher.is_error() and step > 0:
-            return complaint(matcher.get_error()) or "llguidance cannot follow it"
-        allowed = [at for at in range(8 * len(mask)) if mask[at // 8] >> (at % 8) & 1]
-        if not allowed or matcher.is_error():
-            return complaint(matcher.get_error()) or NO_ANSWER
-        if len(allowed) > 1 or matcher.is_accepting():
-            break
-        matcher.consume_token(allowed[0])
-    return None
+    if walk:
+        fault = fault_at_start(make(grammar))
+    else:
+        fault = complaint(LLMatcher.validate_grammar(grammar, None, limits=limits))
+    return fault or fault_further_on(grammar, make)

@@ -13,6 +13,7 @@ from pagedd.errors import BadRequest
 OPTIONS = '%llguidance {"no_forcing": true}'
 MAX_GRAMMAR = 128 * 1024  # characters; those of properties and choices cost more than they look
 MAX_SCHEMA = 1024 * 1024  # characters of a schema that is looked at
+MAX_STATES = 50_000  # of one grammar's lexer, about a kilobyte each
 NO_ANSWER = "no answer is allowed"
 MAX_SAID = 200  # characters of a complaint
 # One way to write JSON: a model with a taste for white space could go on with it for ever.

@@ -18,6 +18,7 @@ from pagedd.errors import PageddError, Unreachable
 from pagedd.probe import probe, side_of
 from pagedd.reach import USUAL_PORT
 from pagedd.server.settings import TlsFiles
+from tests.cli.terminal import environment, run
 from tests.server.certificates import certificate
 from tests.server.conftest import starting
 from tests.server.harness import make_text_dir
@@ -119,6 +120,17 @@ def test_http_is_told_from_the_websocket(
 def test_a_refusal_has_its_reason(doors: dict[str, Doors], said: Say) -> None:
     url = f"ws://{doors['plain'].websocket}/chat"
     assert said(url) == f"the daemon at {url} refuses the connection (the path is /, HTTP 404)"
+
+
+@pytest.mark.parametrize("daemon", ["plain", "keyed", "encrypted"])
+def test_a_port_that_another_daemon_has_is_told(
+    doors: dict[str, Doors], home: Path, daemon: str
+) -> None:
+    for flag, place in zip(("--listen", "--http"), doors[daemon], strict=True):
+        done = run("start", flag, place, env=environment(home, PAGEDD_LISTEN="127.0.0.1:0"))
+        assert done.returncode == 1
+        said = f"pagedd: {flag} {place}: the port is taken by another daemon of pagedd; {flag} HOST"
+        assert done.stderr.decode().startswith(said)
 
 
 def test_a_stranger_is_no_side_of_a_daemon() -> None:

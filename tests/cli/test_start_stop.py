@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,23 @@ def test_flags_go_on_to_a_detached_daemon_unchanged() -> None:
         ]
     )
     assert sorted(flags_again(args)) == sorted([*given, "--config=/c.toml"])
+
+
+@pytest.mark.parametrize("how", [[], ["--detach"]])
+@pytest.mark.parametrize(("flag", "other"), [("--http", "--listen"), ("--listen", "--http")])
+def test_a_port_that_is_taken_is_told_before_anything_is_done(
+    home: Path, flag: str, other: str, how: list[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = [f"{flag}={place}", f"{other}=127.0.0.1:0", "--model=no-one/nothing", *how]
+        done = run("start", *flags, env=environment(home))
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        f"pagedd: {flag} {place}: the port is taken by another program; "
+        f"{flag} HOST:PORT chooses another, {flag} off does without\n"
+    )
+    assert not [path for path in home.rglob("*") if path.is_file()]
 
 
 def test_the_settings_reach_daemon_and_engine(home: Path) -> None:

@@ -26,9 +26,9 @@ from pagedd.server.settings import DaemonSettings
 from pagedd.text.info import INFO_FILE, Spelling, TextInfo
 from tests.engine.fake_engine import Options
 from tests.server.fake_daemon import Start
+from tests.server.hatched import ROOT, Hatched, nursery
 from tests.tiny.tokenizer import BOS, CHAT_TEMPLATE, EOS, SPECIAL, VOCAB_SIZE, save_tokenizer
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20.0  # what a wait may take on a busy machine before the test fails
 Frame = dict[str, Any]
 
@@ -152,7 +152,10 @@ class Daemon:
     """A daemon process with a fake engine: ``engine`` its Options, ``config`` its EngineConfig.
 
     ``backoff_s``: so long it waits before another engine, less than daemons do as a rule.
+    ``preloaded``: it is forked off a process that has its modules, or else a Python of its own.
     """
+
+    process: Hatched | subprocess.Popen[str]
 
     def __init__(
         self,
@@ -165,6 +168,7 @@ class Daemon:
         stall_s: float = 30.0,
         backoff_s: float = 0.05,
         read_again: Path | None = None,
+        preloaded: bool = sys.platform == "linux",
         **settings: Any,
     ) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -186,13 +190,17 @@ class Daemon:
         start = Start(
             self.settings, msgspec.json.encode(options).decode(), stall_s, backoff_s, again
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.fake_daemon", msgspec.json.encode(start)],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            pass_fds=(writer,),
-            text=True,
-        )
+        argument = msgspec.json.encode(start).decode()
+        if preloaded:
+            self.process = nursery().hatch(argument, pass_fds=(writer,))
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.server.fake_daemon", argument],
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+                pass_fds=(writer,),
+                text=True,
+            )
         os.close(writer)
         self._ready = os.fdopen(reader)
         if wait:

@@ -289,3 +289,12 @@ async def test_at_another_rate_it_subscribes_again(peer: Peer) -> None:
                     source.hz = 5.0
     rates = [each["hz"] for each in peer.commands("subscribe") if each["topic"] == "state"]
     assert rates == [20.0, 5.0]
+
+
+async def test_where_pictures_are_rare_it_asks_less_often_how_the_daemon_is(peer: Peer) -> None:
+    naps = Naps()
+    source = source_of(peer, naps)
+    source.hz = 0.5
+    async with peer.serving():
+        await until(source, lambda seen: sum(isinstance(each, Status) for each in seen) == 2)
+    assert 1 / source.hz in naps.taken

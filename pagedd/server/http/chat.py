@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from pagedd.errors import BadRequest
+from pagedd.errors import BadRequest, PageddError
 from pagedd.protocol import Done, FunctionCall, Generate, Message, Params, Tool, ToolCall
 from pagedd.server.edge import check_frame
 from pagedd.server.http.answers import (
@@ -41,12 +41,16 @@ async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
     body, frame = await read_into(request, ChatBody, gateway, make)
     model = gateway.admit(body.model)
     check_frame(frame, model.limits)  # before anything is made for each of n choices
-    job = Job(gateway.caller(), model, [frame], frame.id)
+
+    def retell(error: PageddError) -> PageddError:
+        return _of_tools(error, body)
+
+    job = Job(gateway.caller(), model, [frame], frame.id, retell)
     answer = _Chat(job, body)
     try:
         return await carry_out(job, answer, request.receive, stream=bool(body.stream))
     except BadRequest as error:
-        raise _of_tools(error, body) from None
+        raise retell(error) from None
 
 
 def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
@@ -83,7 +87,7 @@ def _params(body: ChatBody) -> Params:
     return msgspec.structs.replace(params, guided_grammar=grammar)
 
 
-def _of_tools(error: BadRequest, body: ChatBody) -> BadRequest:
+def _of_tools(error: PageddError, body: ChatBody) -> PageddError:
     """Nobody wrote the grammar of calls that must come: what is wrong with it is in the tools."""
     field = "params.guided_grammar: "
     if body.guided_grammar is not None or not error.message.startswith(field):

@@ -56,14 +56,25 @@ class Writer(Protocol):
 
 
 class Job:
-    """Created when the engine has accepted all prompts; see :meth:`begin`."""
+    """Created when the engine has accepted all prompts; see :meth:`begin`.
 
-    def __init__(self, caller: Caller, model: Model, frames: list[Generate], id: str) -> None:
+    ``retell``: how errors of a request are told, where its frame is not what the client wrote.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        model: Model,
+        frames: list[Generate],
+        id: str,
+        retell: Callable[[PageddError], PageddError] = lambda error: error,
+    ) -> None:
         self.id = id
         self.created = int(time.time())
         self.model = model
         self.frames = frames
         self._caller = caller
+        self._retell = retell
         self._order: dict[int, int] = {}  # handle → prompt
         self._first: list[tuple[int, Struct | Piece]] = []
         self.prompt_tokens = [0] * len(frames)
@@ -80,7 +91,7 @@ class Job:
             self._first += entries
             for handle, entry in entries:
                 if isinstance(entry, Error):
-                    raise error_of(entry)
+                    raise self._retell(error_of(entry))
                 if isinstance(entry, Accepted | Done):
                     waiting.discard(handle)
 
@@ -98,7 +109,7 @@ class Job:
             for handle, entry in entries:
                 self._note(handle, entry)
                 if isinstance(entry, Error):
-                    raise error_of(entry)
+                    raise self._retell(error_of(entry))
                 if isinstance(entry, Done):
                     found[handle] = _unless_cancelled(entry)
             if len(found) == len(self._order):
@@ -122,7 +133,7 @@ class Job:
                         _unless_cancelled(entry)
                         left -= 1
                     elif isinstance(entry, Error):
-                        raise error_of(entry)
+                        raise self._retell(error_of(entry))
                 if not left:
                     parts += map(event, writer.end(self.usage))
                     parts.append(END_OF_STREAM)
