@@ -91,7 +91,8 @@ def test_start_names_who_holds_the_socket_before_it_looks_for_the_model(home: Pa
         done = run("start", "--socket", str(home / "s"), "--model", "/none", env=environment(home))
     assert done.returncode == 1
     assert done.stderr.decode() == (
-        f"pagedd: a daemon is running already (pid {process.pid}) on unix:{home / 's'}\n"
+        f"pagedd: a daemon is running already (pid {process.pid}) on unix:{home / 's'}: "
+        "pagedd stop ends it; another one needs --socket, --listen and --http of its own\n"
     )
 
 
