@@ -107,7 +107,7 @@ def test_a_filter_looks_at_the_whole_past(env: dict[str, str], daemon: FakeDaemo
         (["--request", "17"], ["admitted", "preempted"]),
         (["--request", "#17"], ["admitted", "preempted"]),
         (["--request", "r41", "--lines", "1"], ["preempted"]),
-        (["--kind", "running", "--kind", "admitted"], ["admitted", "running"]),
+        (["--kind", "preempted", "--kind", "admitted"], ["admitted", "preempted"]),
         (["--kind", "admitted", "--request", "5"], []),
     ):
         done = run("events", *flags, env=env)

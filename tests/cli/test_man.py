@@ -13,6 +13,7 @@ import pytest
 from textual.binding import Binding
 
 from pagedd import errors, protocol
+from pagedd.cli.events import KINDS
 from pagedd.cli.interrupt import Interrupted
 from pagedd.cli.main import VERBS, build_parser
 from pagedd.cli.status import NOT_RUNNING
@@ -45,6 +46,13 @@ def literals(page: str) -> set[str]:
 
 def flags(page: str) -> set[str]:
     return {f"-{name}" for name in re.findall(r"\bFl (-[a-z][a-z-]*|h)\b", source(page))}
+
+
+def refusal(*arguments: str) -> str:
+    args = build_parser(arguments[0]).parse_all(arguments)
+    with pytest.raises(errors.UsageError) as refused:
+        args.run(args)
+    return refused.value.message
 
 
 @pytest.mark.parametrize("verb", [name for name, _ in VERBS])
@@ -86,6 +94,14 @@ def test_pagedd_top_1_tells_the_glyphs_and_themes() -> None:
         for name, state in states.items()
     }
     assert " | ".join(PALETTES) in page
+
+
+def test_pagedd_1_lists_the_kinds_of_events() -> None:
+    item = source("pagedd.1").partition(".It Fl -kind Ar kind\n")[2].partition("\n.It")[0]
+    told = re.findall(r"^\.Cm (.*)$", item, re.MULTILINE)
+    assert [word for line in told for word in re.findall(r"\w+", line)] == list(KINDS)
+    assert {*KINDS, "running"} == {*get_args(Kind)}, "only an explanation says of one that it runs"
+    assert "--kind: must be one of " + ", ".join(KINDS) in refusal("events", "--kind", "running")
 
 
 def test_pagedd_1_names_every_exit_code() -> None:
