@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pagedd.cli.completions import LONGEST, short
+from pagedd.cli.events import KINDS
 from pagedd.cli.main import VERBS, main
 from pagedd.config import START_OPTIONS
 
@@ -94,6 +96,37 @@ def test_commands_flags_actions_and_values_are_offered(complete: Complete) -> No
     }
     assert complete("pagedd", "start", "--preemption-mode", "") >= {"auto", "swap", "recompute"}
     assert complete("pagedd", "completions", "") >= set(SHELLS)
+
+
+def test_the_kinds_of_events_are_offered(complete: Complete) -> None:
+    assert complete("pagedd", "events", "--kind", "") >= set(KINDS)
+
+
+def test_descriptions_fit_beside_their_words(scripts: dict[str, Path]) -> None:
+    program = needs("fish")
+    said: dict[str, str] = {}
+    for words in ("pagedd ", *(f"pagedd {name} --" for name, _ in VERBS)):
+        code = "source $argv[1]; complete -C $argv[2]"
+        done = subprocess.run(
+            [program, "--no-config", "-c", code, str(scripts["fish"]), words],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        said |= dict(line.partition("\t")[::2] for line in done.stdout.splitlines())
+    assert said.keys() >= {name for name, _ in VERBS} | {f"--{o.name}" for o in START_OPTIONS}
+    assert {name: text for name, text in said.items() if len(text) > LONGEST} == {}
+    assert said["start"] == "start the daemon and serve a model"
+
+
+def test_a_description_is_cut_where_it_can_be() -> None:
+    clause = "a clause that is long enough to stand alone"
+    assert short(f"{clause}; {'and more ' * 9}") == clause
+    words = short("word " * 40)
+    assert words.endswith("word ...")
+    assert LONGEST - 5 <= len(words) <= LONGEST
+    assert short(clause) == clause
 
 
 def test_zsh_loads_them_as_a_completion_of_pagedd(scripts: dict[str, Path], home: Path) -> None:
