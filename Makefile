@@ -14,14 +14,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: demo test check slow binary gpu-check clean
 .DELETE_ON_ERROR:
 
+# torch first: an open range would bring a CUDA build of several gigabytes
 $(VENV)/ready: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pagedd needs Python 3.11 or newer")'
-	$(PYTHON) -m venv $(VENV)
-	# torch first: an open range would bring a CUDA build of several gigabytes
-	$(PIP) install "$$(grep ^torch== constraints.txt)"
-	$(PIP) install --constraint constraints.txt --editable . $$($(BIN)/python -c 'import tomllib; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pagedd needs Python 3.11 or newer")'
+	@echo 'making $(VENV) with torch and the rest: this takes a few minutes'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install "$$(grep ^torch== constraints.txt)"
+	@$(PIP) install --constraint constraints.txt --editable . $$($(BIN)/python -c 'import tomllib; \
 	  print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"])')
-	touch $@
+	@touch $@
 
 demo: $(VENV)/ready
 	@set -e; dir=$$(mktemp -d); export PAGEDD_URL=unix:$$dir/pagedd.sock PATH=$(abspath $(BIN)):$$PATH; \
