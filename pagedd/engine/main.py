@@ -169,8 +169,8 @@ def build_scheduler(
 def start_process(argv: list[str], build: Build) -> int:
     """What every engine process does first: tie its life to the daemon's, then run.
 
-    Ctrl-C, a closed terminal and what asks for a reload are the daemon's to act on. The engine ends when the link does, and
-    on Linux by a signal when the daemon's thread is gone.
+    Ctrl-C, a closed terminal and what asks for a reload are the daemon's to act on. The engine
+    ends when the link does, and on Linux by a signal when the daemon's thread is gone.
     """
     parser = argparse.ArgumentParser(prog="pagedd.engine.main")
     parser.add_argument("--fd", type=int, required=True, help="the connected socket of the link")

@@ -188,3 +188,45 @@ def test_two_threads_make_one_tokenizer(grammars: Grammars) -> None:
     for thread in threads:
         thread.join()
     assert all(grammars.is_built(each) for each in texts)
+
+
+# Its answers need a state for each of the last 18 letters that may have been an "a".
+WIDE = written(guided_regex="[ab]*a[ab]{18}b")
+
+
+def follow(grammars: Grammars, seed: int, length: int = 200) -> bool:
+    """Whether an answer by lot was followed to its end."""
+    rng, guide = random.Random(seed), grammars.guide(WIDE, [])
+    for _ in range(length):
+        if not allowed(grammars, guide)[0]:
+            return False
+        guide.advance(byte_id(ord(rng.choice("ab"))))
+    return True
+
+
+def test_what_all_answers_together_cannot_have_each_of_them_can(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States are counted for a grammar as long as it is kept."""
+    monkeypatch.setattr(grammar_module, "MAX_STATES", 3000)
+    grammars.build(WIDE)
+    built = grammars._find(WIDE)
+    assert all(follow(grammars, seed) for seed in range(40))
+    assert grammars._find(WIDE) is not built, "the limit was never met"
+
+
+def test_who_fails_says_why_and_nobody_else_fails(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_module, "MAX_STATES", 400)
+    grammars.build(WIDE)
+    other = grammars.guide(WIDE, [], handle=8)
+    rng, guide = random.Random(1), grammars.guide(WIDE, [], handle=7)
+    for _ in range(3000):
+        if not allowed(grammars, guide)[0]:
+            break
+        guide.advance(byte_id(ord(rng.choice("ab"))))
+    assert "too many states" in str(grammars.fault_of(7))
+    assert grammars.fault_of(7) is None, "it is told once"
+    assert allowed(grammars, other) == [{byte_id(ord("a")), byte_id(ord("b"))}]
+    assert grammars.fault_of(8) is None

@@ -207,3 +207,16 @@ def test_the_service_manager_is_told(
         assert ready.startswith("READY=1\nSTATUS=ready: fake on unix:")
         assert daemon.stop()[0] == 0
         assert manager.recv(4096).decode() == "STOPPING=1"
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGUSR1", "SIGUSR2"])
+def test_what_is_sent_to_all_processes_of_the_name_ends_no_engine(start: Start, name: str) -> None:
+    """As ``pkill -USR1 -f pagedd`` does: the daemon has a use for it, the engine has none."""
+    daemon = start(engine={"step_s": 0.005})
+    with daemon.client() as client:
+        engine = client.status()["engine_pid"]
+        stream(client, "a", max_tokens=20)
+        os.kill(engine, getattr(signal, name))
+        assert client.rest("a")[-1]["type"] == "done"
+        assert client.generate("b", prompt="abc", params={"max_tokens": 3})[-1]["type"] == "done"
+        assert client.status()["engine_pid"] == engine
