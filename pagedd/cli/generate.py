@@ -142,12 +142,32 @@ def _read_messages(name: str) -> list[Message]:
     except OSError as error:
         raise UsageError(f"--messages {name}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--messages {name}: no list of role and content: {error}") from error
+        reason = _parts_in(data) or f"no list of role and content: {error}"
+        raise UsageError(f"--messages {name}: {reason}") from error
     if not chat:
         raise UsageError(f"--messages {name}: the chat is empty")
     if any(message.content is None and not message.tool_calls for message in chat):
         raise UsageError(f"--messages {name}: each message needs a content")
     return chat
+
+
+def _parts_in(data: bytes) -> str | None:
+    """What is wrong with a chat whose contents are lists of parts; None when that is not it."""
+    import json
+
+    try:
+        chat = json.loads(data)
+        contents = [message["content"] for message in chat]
+    except (ValueError, TypeError, KeyError):
+        return None
+    for at, content in enumerate(contents):
+        if isinstance(content, list):
+            kinds = [part.get("type") for part in content if isinstance(part, dict)]
+            other = next((kind for kind in kinds if isinstance(kind, str) and kind != "text"), None)
+            if other is not None:
+                return f"message {at + 1} has {other!r}: only text is supported, no images or sound"
+            return f"the content of message {at + 1} is a list of parts: give it as one text"
+    return None
 
 
 def _answer(

@@ -161,6 +161,27 @@ def test_a_chat_from_a_file(env: dict[str, str], daemon: FakeDaemon, home: Path)
     assert run("generate", "--messages", str(home / "none"), env=env).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {}}],
+            "message 2 has 'image_url': only text is supported, no images or sound",
+        ),
+        (
+            [{"type": "text", "text": "Hi"}],
+            "the content of message 2 is a list of parts: give it as one text",
+        ),
+        (7, "no list of role and content: Expected `str | null`, got `int` - at `$[1].content`"),
+    ],
+)
+def test_a_chat_that_is_more_than_text(env: dict[str, str], content: object, said: str) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+    done = run("generate", "--messages", "-", env=env, stdin=json.dumps(chat).encode())
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"pagedd: --messages -: {said}\n"
+
+
 def test_a_model_without_a_template_completes_the_text(
     env: dict[str, str], daemon: FakeDaemon
 ) -> None:
