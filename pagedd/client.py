@@ -83,7 +83,15 @@ class Client:
                 raise failure
         finally:
             with anyio.CancelScope(shield=True):
+                socket.transport.resume_reading()  # the other side's farewell
                 await socket.close()
+
+    def rest(self) -> None:
+        """Take nothing in before something is sent again: one waking up then, not one a frame.
+
+        Meanwhile frames wait with the system, and with the daemon when that has no room left.
+        """
+        self._socket.transport.pause_reading()
 
     async def generate(self, frame: Generate) -> AsyncIterator[ServerFrame]:
         """Send the request and yield its frames; the last is ``done``.
@@ -218,6 +226,7 @@ class Client:
         raise error_of(refusal)
 
     async def _send(self, frame: ClientFrame) -> None:
+        self._socket.transport.resume_reading()
         try:
             await self._socket.send(self._encode(frame))
         except ConnectionClosed as closed:

@@ -178,7 +178,10 @@ class LiveSource:
             await out.send(await client.status())
             with suppress(anyio.WouldBlock):
                 self._tell_missed(out)  # if no event follows
-            await self._sleep(max(STATUS_S, 1 / self.hz))
+            pause = 1 / self.hz
+            if pause > STATUS_S:  # pictures are rare: what comes meanwhile is taken in at one time
+                client.rest()
+            await self._sleep(max(STATUS_S, pause))
 
     def _pause(self) -> float:
         most = min(LEAST_RETRY_S * 2.0 ** (self._failures + 1), MOST_RETRY_S)
