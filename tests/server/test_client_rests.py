@@ -26,7 +26,7 @@ async def test_what_came_while_it_rested_is_there_with_the_next_answer(daemon: D
 
     async def follow(client: Client) -> None:
         async for event in client.events():
-            seen.append(event)
+            seen.append(event)  # noqa: PERF401 -- each as it comes
 
     async with (
         Client.connect(url(daemon)) as resting,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 
 LOOK_EVERY_S = 1.0
-# Of all cores idle. An engine never takes all of its cores: it waits for its own threads and for the
+# Of all cores idle. An engine never takes all of its cores: it waits for its own threads and the
 # daemon at each step, and what takes a core away in between makes the step longer all the same.
 BUSY_BELOW = 0.35
 CALM_ABOVE = 0.5
