@@ -84,6 +84,8 @@ def _filter(args: argparse.Namespace) -> Callable[[Event], bool]:
         if kind not in KINDS:
             guess = did_you_mean(kind, KINDS)
             raise UsageError(f"--kind: must be one of {', '.join(KINDS)}, not {kind!r}{guess}")
+    if args.request == "":
+        raise UsageError("--request: the id is empty: pagedd explain lists what is open")
     number = (args.request or "").removeprefix("#")
     handle = int(number) if number.isascii() and number.isdecimal() else None
 

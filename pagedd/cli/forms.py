@@ -41,9 +41,11 @@ def add_form_flags(parser: argparse.ArgumentParser) -> None:
 
 def given_form(args: argparse.Namespace) -> dict[str, Any]:
     """The fields of ``params`` that were given. Errors: ``UsageError`` that names the flag."""
-    given: dict[str, Any] = {name: value for name in FIELDS if (value := getattr(args, name))}
+    given: dict[str, Any] = {
+        name: value for name in FIELDS if (value := getattr(args, name)) is not None
+    }
     if "guided_json" in given:
-        given["guided_json"] = _object("--guided-json", given["guided_json"])
+        given["guided_json"] = _object("--guided-json/--json-schema", given["guided_json"])
     if "guided_grammar" in given:
         given["guided_grammar"] = _read("--guided-grammar", given["guided_grammar"])
     form = given.get("response_format")
@@ -55,6 +57,8 @@ def given_form(args: argparse.Namespace) -> dict[str, Any]:
 
 def _object(flag: str, value: str) -> dict[str, Any]:
     """JSON from the command line, where it begins with a brace, or from a file."""
+    if not value:
+        raise UsageError(f"{flag}: must be JSON or the name of a file, not nothing")
     text = value if value.lstrip().startswith("{") else _read(flag, value)
     try:
         found = json.loads(text)

@@ -90,7 +90,9 @@ def _run(argv: list[str]) -> int:
     names = [name for name, _ in VERBS]
     verb = next((word for word in argv if not word.startswith("-")), None)
     if verb is not None and verb not in names:
-        raise UsageError(f"there is no command {verb!r}{did_you_mean(verb, names)}")
+        raise UsageError(
+            f"there is no command {verb!r}{did_you_mean(verb, names)} (see pagedd --help)"
+        )
     parser = build_parser(verb or "")
     if not argv:
         parser.print_help(sys.stderr)

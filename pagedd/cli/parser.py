@@ -41,7 +41,29 @@ class Parser(argparse.ArgumentParser):
         self.asked = self.prog  # the command whose help a mistyped flag points to
 
     def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ").replace(
+            "expected one argument", "its value is missing"
+        )
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """In words, where argparse names types of Python."""
+        read = action.type
+        if read is not int and read is not float:
+            return super()._get_value(action, arg_string)
+        try:
+            return read(arg_string)
+        except ValueError:
+            wanted = "a whole number" if read is int else "a number"
+            self.error(f"{_name_of(action)}: must be {wanted}, not {arg_string!r}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """With a guess."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            guess = did_you_mean(str(value), known)
+            wanted = f"must be one of {', '.join(known)}"
+            self.error(f"{_name_of(action)}: {wanted}, not {value!r}{guess}")
 
     def flags(self) -> list[str]:
         """All flags, for guesses and for the manual's test."""
@@ -59,6 +81,12 @@ class Parser(argparse.ArgumentParser):
                 problem = f"one argument too many: {word!r}; a text with spaces needs quotes"
             raise UsageError(f"{problem} (see {self.asked} --help)")
         return found
+
+
+def _name_of(action: argparse.Action) -> str:
+    if action.option_strings:
+        return "/".join(action.option_strings)
+    return str(action.metavar or action.dest)
 
 
 def examples(*lines: str) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from pagedd.cli.connection import Connection, from_wire
-from pagedd.errors import RequestNotFound, Unreachable
+from pagedd.errors import RequestNotFound, Unreachable, UsageError
 from pagedd.protocol import (
     MAX_HISTORY,
     Cancel,
@@ -32,8 +32,10 @@ _MARK = "mark"  # the ref of a question whose answer comes after that of the fra
 def called(word: str) -> str:
     """What to call a request over the wire: 17 and #17 are the daemon's number of it.
 
-    Any other word is what its client calls it.
+    Any other word is what its client calls it. Errors: ``UsageError`` for an empty one.
     """
+    if not word:
+        raise UsageError("the request's id is empty: pagedd explain lists what is open")
     number = word.removeprefix("#")
     return f"#{int(number)}" if number.isascii() and number.isdecimal() else word
 

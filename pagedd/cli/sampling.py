@@ -30,6 +30,15 @@ _NUMBERS: tuple[tuple[str, str, type, str], ...] = (
     ("logprobs", "N", int, "with --json: log probabilities, and those of N alternatives"),
     ("n", "N", int, "this many answers (default: 1)"),
 )
+_WORDS = (
+    (r"^expected str of length >= 1$", "must be a text that is not empty"),
+    (r"^expected (int|float)", r"must be \1"),
+    (r"\bint\b", "a whole number"),
+    (r"\bfloat\b", "a number"),
+    (r">= (\S+?)(?:\.0)?$", r"of at least \1"),
+    (r"<= (\S+?)(?:\.0)?$", r"of at most \1"),
+    (r"> (\S+?)(?:\.0)?$", r"above \1"),
+)
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser, hidden: tuple[str, ...] = ()) -> None:
@@ -85,9 +94,9 @@ def params_from(args: argparse.Namespace) -> Params:
     }
     if args.stop:
         given["stop"] = [text.replace("\\n", "\n") for text in args.stop]
-    if args.stop_token_ids:
+    if args.stop_token_ids is not None:
         given["stop_token_ids"] = _ids(args.stop_token_ids)
-    if args.logit_bias:
+    if args.logit_bias is not None:
         given["logit_bias"] = _biases(args.logit_bias)
     given |= given_form(args)
     try:
@@ -96,7 +105,15 @@ def params_from(args: argparse.Namespace) -> Params:
         what, _, where = str(error).partition(" - at `")
         field = re.match(r"(?:key in )?\$\.(\w+)", where.removeprefix("key` in `"))
         flag = _flag(field[1]) if field else "a sampling flag"
-        raise UsageError(f"{flag}: {what[:1].lower()}{what[1:]}".replace("`", "")) from error
+        raise UsageError(f"{flag}: {_in_words(what.replace('`', ''))}") from error
+
+
+def _in_words(expected: str) -> str:
+    """What msgspec says of a value, without the types of Python."""
+    said = expected[:1].lower() + expected[1:]
+    for pattern, words in _WORDS:
+        said = re.sub(pattern, words, said)
+    return said
 
 
 def _flag(field: str) -> str:

@@ -217,7 +217,7 @@ def test_requests_that_cannot_fit_are_refused_before_any_is_sent(
         (["preemption", "--preemption-mode", "swap"], "--preemption-mode: pagedd bench preemption"),
         (["preemption", "--url", "unix:/x"], "--url: pagedd bench preemption starts private"),
         (["preemption", "--repeats", "0"], "--repeats: must be a whole number from 1"),
-        (["case64"], "invalid choice: 'case64'"),
+        (["case64"], "not 'case64', did you mean case46?"),
     ],
 )
 def test_flags_of_another_bench_are_one_line(

@@ -100,11 +100,14 @@ def test_the_form_of_the_answer(
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--guided-json=/nowhere", b"--guided-json: /nowhere cannot be read: No such file"),
-        ("--guided-json={", b"--guided-json: '{' is not JSON"),
+        (
+            "--guided-json=/nowhere",
+            b"--guided-json/--json-schema: /nowhere cannot be read: No such file",
+        ),
+        ("--guided-json={", b"--guided-json/--json-schema: '{' is not JSON"),
         ("--response-format=xml", b"--response-format: xml cannot be read"),
         ('--response-format={"type": "xml"}', b"--response-format: invalid enum value"),
-        ("--guided-choice=", b"--guided-choice: expected"),
+        ("--guided-choice=", b"--guided-choice: must be a text that is not empty"),
     ],
 )
 def test_a_form_that_cannot_be(env: dict[str, str], flag: str, said: bytes) -> None:

@@ -38,6 +38,14 @@ def test_a_client_s_name_is_looked_up(env: dict[str, str], daemon: FakeDaemon) -
     assert (done.returncode, done.stderr) == (1, b"pagedd: the request 'r41' has ended\n")
 
 
+@pytest.mark.parametrize("arguments", [("cancel", ""), ("reprioritize", "", "1"), ("explain", "")])
+def test_an_empty_name_is_a_mistake(env: dict[str, str], arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = b"pagedd: the request's id is empty: pagedd explain lists what is open\n"
+    assert done.stderr == said
+
+
 def test_what_has_ended_meanwhile_has_no_place(env: dict[str, str], daemon: FakeDaemon) -> None:
     daemon.explanations["#17"] = protocol.Explanation("#17", "ended", [ACCEPTED])
     done = run("reprioritize", "17", "3", env=env)
