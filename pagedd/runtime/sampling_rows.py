@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,21 @@ if TYPE_CHECKING:
 # At or below this temperature a draw could only ever give the arg-max: treat it as greedy, since
 # dividing by it would overflow float32.
 GREEDY_TEMPERATURE = 1e-5
+# Above this share of the vocabulary a bias is added to a row as a whole: an addition by ids costs
+# some thirty times as much for each of them.
+DENSE_SHARE = 1 / 16
 CPU = torch.device("cpu")
+
+
+class Bias(NamedTuple):
+    """What is added to logits: ``values`` at ``ids``, or where there are none, to the whole row.
+
+    ``source``: what it was made of, as the choices of a request share it.
+    """
+
+    source: dict[int, float]
+    ids: Tensor | None
+    values: Tensor
 
 
 class SamplingRows:
@@ -55,7 +69,7 @@ class SamplingRows:
         self.penalised = np.zeros(max_num_seqs, dtype=bool)
         self.filtered = np.zeros(max_num_seqs, dtype=bool)  # top-k, top-p or min-p
         self.min_len = np.zeros(max_num_seqs, dtype=np.int64)  # known tokens before an end is legal
-        self.bias: dict[int, tuple[Tensor, Tensor]] = {}  # slot → ids, values
+        self.bias: dict[int, Bias] = {}  # by slot
         self.ends: dict[int, Tensor] = {}  # slot → ids masked until min_len
         self.guides: dict[int, Guide] = {}  # slot → where it stands in its grammar
         self.counts: Tensor | None = None  # [max_num_seqs, vocab] int32, generated tokens
@@ -92,9 +106,7 @@ class SamplingRows:
         slot, params = join.slot, join.params
         self.bias.pop(slot, None)
         if params.logit_bias:
-            ids = torch.tensor(list(params.logit_bias), dtype=torch.int64)
-            values = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32)
-            self.bias[slot] = (ids.to(self.device), values.to(self.device))
+            self.bias[slot] = self._bias_of(params.logit_bias)
         self.ends.pop(slot, None)
         self.min_len[slot] = join.num_prompt + params.min_tokens
         ends = set(params.stop_token_ids)
@@ -102,6 +114,18 @@ class SamplingRows:
             ends |= self._eos_ids
         if params.min_tokens and ends:
             self.ends[slot] = torch.tensor(sorted(ends), dtype=torch.int64).to(self.device)
+
+    def _bias_of(self, given: dict[int, float]) -> Bias:
+        for other in self.bias.values():
+            if other.source is given:
+                return other
+        ids = torch.from_numpy(np.fromiter(given.keys(), np.int64, len(given)))
+        values = torch.from_numpy(np.fromiter(given.values(), np.float32, len(given)))
+        if len(given) <= self.vocab_size * DENSE_SHARE:
+            return Bias(given, ids.to(self.device), values.to(self.device))
+        row = torch.zeros(self.vocab_size)
+        row[ids] = values
+        return Bias(given, None, row.to(self.device))
 
     def _join_grammar(self, join: Join) -> None:
         self.guides.pop(join.slot, None)

@@ -40,8 +40,11 @@ def shaped_logits(
     shaped = logits.clone()
     device = shaped.device
     for i in biased:
-        ids, values = rows.bias[int(where[i])]
-        shaped[i].index_add_(0, ids.to(device), values.to(device))
+        _, ids, values = rows.bias[int(where[i])]
+        if ids is None:
+            shaped[i].add_(values.to(device))
+        else:
+            shaped[i].index_add_(0, ids.to(device), values.to(device))
     for i in early:
         shaped[i, rows.ends[int(where[i])].to(device)] = -torch.inf
     if penal.size and rows.counts is not None and rows.prompt_mask is not None:

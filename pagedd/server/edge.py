@@ -12,7 +12,7 @@ from pagedd.core.request import SamplingParams
 from pagedd.engine.messages import Ready
 from pagedd.errors import BadRequest, PromptTooLong
 from pagedd.protocol import Generate, Params
-from pagedd.server.structure import check_combination, grammar_of
+from pagedd.server.structure import check_combination
 
 # So small a temperature divides logits into infinities; the distribution is one-hot anyway.
 GREEDY_UP_TO = 1e-5
@@ -73,8 +73,12 @@ def check_prompt_length(length: int, limits: EdgeLimits) -> None:
         )
 
 
-def core_params(params: Params, prompt_length: int, limits: EdgeLimits) -> SamplingParams:
+def core_params(
+    params: Params, prompt_length: int, limits: EdgeLimits, grammar: str | None
+) -> SamplingParams:
     """The engine's parameters for a prompt of ``prompt_length`` tokens, already checked.
+
+    ``grammar``: of the answer's form, as ``check_grammar`` gave it: to write it takes long.
 
     ``max_tokens`` is cut to what the model's length leaves. Raises BadRequest when ``min_tokens``
     cannot be reached.
@@ -102,7 +106,7 @@ def core_params(params: Params, prompt_length: int, limits: EdgeLimits) -> Sampl
         logprobs=params.logprobs,
         logit_bias=params.logit_bias or {},
         n=params.n,
-        grammar=grammar_of(params),
+        grammar=grammar,
     )
 
 

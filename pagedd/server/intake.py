@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,12 +20,24 @@ from pagedd.server.text_work import Kind
 T = TypeVar("T")
 
 
-def tokenise(frame: Generate, model: Model) -> list[int]:
+class Prompt(NamedTuple):
+    """What takes long to make of a request: the tokens, and the grammar of its answer."""
+
+    tokens: list[int]
+    grammar: str | None
+
+
+def prepared(frame: Generate, model: Model, like: Prompt | None = None) -> Prompt:
     """In a worker thread; the answer's form is checked there too.
 
+    ``like``: what was made of a frame with the same parameters.
     Raises PromptTooLong, or BadRequest when the template refuses, or the form can be no grammar.
     """
-    check_grammar(frame.params)
+    grammar = check_grammar(frame.params) if like is None else like.grammar
+    return Prompt(_tokens(frame, model), grammar)
+
+
+def _tokens(frame: Generate, model: Model) -> list[int]:
     if frame.prompt_tokens is not None:
         return frame.prompt_tokens
     longest = model.limits.max_prompt_tokens
@@ -36,14 +48,18 @@ def tokenise(frame: Generate, model: Model) -> list[int]:
     )
 
 
-def ready_tokens(frame: Generate) -> list[int] | None:
-    """The prompt's tokens, where ``tokenise`` would have nothing to do."""
-    return None if has_grammar(frame.params) else frame.prompt_tokens
+def ready(frame: Generate) -> Prompt | None:
+    """What ``prepared`` gives, where it would have nothing to do."""
+    if frame.prompt_tokens is None or has_grammar(frame.params):
+        return None
+    return Prompt(frame.prompt_tokens, None)
 
 
-async def tokenise_aside(hub: Hub, frame: Generate, model: Model) -> list[int]:
-    """As ``tokenise``, in one of the few threads for that."""
-    return await aside(hub, partial(tokenise, frame, model))
+async def prepare_aside(
+    hub: Hub, frame: Generate, model: Model, like: Prompt | None = None
+) -> Prompt:
+    """As ``prepared``, in one of the few threads for that."""
+    return await aside(hub, partial(prepared, frame, model, like))
 
 
 async def aside(hub: Hub, work: Callable[[], T], kind: Kind = "prompt") -> T:
@@ -57,7 +73,7 @@ def submit(
     handle: int,
     frame: Generate,
     model: Model,
-    tokens: list[int],
+    prompt: Prompt,
     arrived: float | None = None,
 ) -> OpenRequest:
     """Hand a request to the engine. ``frame`` has passed ``check_frame``.
@@ -65,11 +81,11 @@ def submit(
     ``arrived``: when, on the monotonic clock; None: now.
     Raises PromptTooLong, BadRequest or ShuttingDown.
     """
-    check_prompt_length(len(tokens), model.limits)
-    params = core_params(frame.params, len(tokens), model.limits)
+    check_prompt_length(len(prompt.tokens), model.limits)
+    params = core_params(frame.params, len(prompt.tokens), model.limits, prompt.grammar)
     core = Request(
         handle,
-        tuple(tokens),
+        tuple(prompt.tokens),
         params,
         frame.priority,
         salt=(frame.cache_salt or "").encode(),

@@ -31,7 +31,7 @@ from pagedd.server.decode import Codec, RefusedFrame
 from pagedd.server.directory import handle_in
 from pagedd.server.edge import check_frame
 from pagedd.server.hub import Hub
-from pagedd.server.intake import aside, ready_tokens, submit, tokenise_aside
+from pagedd.server.intake import Prompt, aside, prepare_aside, ready, submit
 from pagedd.server.model import Model
 from pagedd.server.outbox import Outbox, Wire
 from pagedd.server.refusal import takes_long
@@ -140,9 +140,9 @@ class Session:
         try:
             model = self._hub.admit()
             check_frame(frame, model.limits)
-            tokens = ready_tokens(frame)
-            if tokens is not None:
-                self._submit(self._hub.next_handle(), frame, model, tokens)
+            prompt = ready(frame)
+            if prompt is not None:
+                self._submit(self._hub.next_handle(), frame, model, prompt)
                 return
         except PageddError as error:
             self.outbox.put(error_frame(error, id=frame.id))
@@ -156,12 +156,12 @@ class Session:
         frame = preparing.frame
         try:
             with preparing.scope:
-                tokens = await tokenise_aside(self._hub, frame, model)
+                prompt = await prepare_aside(self._hub, frame, model)
             if self._requests.get(frame.id) is not preparing:
                 return  # cancelled: answered already, the id may be another's by now
             del self._requests[frame.id]
             # with the priority that it may have got meanwhile
-            self._submit(preparing.handle, preparing.frame, model, tokens, preparing.arrived)
+            self._submit(preparing.handle, preparing.frame, model, prompt, preparing.arrived)
         except PageddError as error:
             if preparing.withdrawn:
                 return  # what came of it later is no second answer
@@ -176,10 +176,10 @@ class Session:
         handle: int,
         frame: Generate,
         model: Model,
-        tokens: list[int],
+        prompt: Prompt,
         arrived: float | None = None,
     ) -> None:
-        request = submit(self._hub, self, handle, frame, model, tokens, arrived)
+        request = submit(self._hub, self, handle, frame, model, prompt, arrived)
         self._requests[frame.id] = request
 
     def _cancel(self, id: str) -> None:

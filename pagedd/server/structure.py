@@ -89,14 +89,15 @@ def grammar_of(params: Params) -> str | None:
     return grammar
 
 
-def check_grammar(params: Params) -> None:
-    """Raises BadRequest, naming the field, for what the engine could not use."""
+def check_grammar(params: Params) -> str | None:
+    """As ``grammar_of``. Raises BadRequest, naming the field, for what the engine could not use."""
     grammar = grammar_of(params)
     if grammar is None:
-        return
+        return None
     fault = _fault(grammar, walk=params.guided_grammar is None)
     if fault is not None:
-        raise BadRequest(f"{_path(params, _given(params)[0])}: {fault}")
+        raise BadRequest(blaming(params, fault))
+    return grammar
 
 
 def blaming(params: Params, message: str) -> str:

@@ -86,8 +86,9 @@ def test_one_long_text_is_read_at_once() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_grammar_of_long_tools_is_written_beside_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("size", [1, INLINE_BYTES])
+async def test_the_grammar_of_tools_is_written_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     threads: list[threading.Thread] = []
 
@@ -97,7 +98,7 @@ async def test_the_grammar_of_long_tools_is_written_beside_the_event_loop(
 
     monkeypatch.setattr(chat_module, "tool_grammar", grammar)
     tools: list[dict[str, Any]] = [{"type": "function", "function": {"name": "f"}}]
-    tools[0]["function"] |= {"parameters": {"x": [[]] * INLINE_BYTES}}
+    tools[0]["function"] |= {"parameters": {"x": [[]] * size}}
     body = {"messages": USER, "tools": tools, "tool_choice": "required"}
     with pytest.raises(ModelNotFound):
         await chat_module.chat(gateway(), request(dumps(body)))

@@ -11,7 +11,7 @@ from pagedd.server.choices import cancelled_before_start
 from pagedd.server.edge import check_frame
 from pagedd.server.http.mailbox import Mailbox
 from pagedd.server.hub import Hub
-from pagedd.server.intake import ready_tokens, submit, tokenise_aside
+from pagedd.server.intake import Prompt, prepare_aside, ready, submit
 from pagedd.server.model import Model
 from pagedd.server.replies import error_frame
 from pagedd.server.requests import OpenRequest, Preparing
@@ -36,14 +36,17 @@ class Caller:
             check_frame(frame, model.limits)
         preparing = [Preparing(self._hub.next_handle(), frame, self) for frame in frames]
         try:
-            prompts = [await self._tokens(each, model) for each in preparing]
-            for each, tokens in zip(preparing, prompts, strict=True):
+            prompts: list[Prompt | None] = []
+            for each in preparing:  # all with the same parameters: one request of HTTP
+                known = next((prompt for prompt in prompts if prompt is not None), None)
+                prompts.append(await self._prompt(each, model, known))
+            for each, prompt in zip(preparing, prompts, strict=True):
                 await anyio.lowlevel.checkpoint()  # others have their turn between a thousand
-                if tokens is None:
+                if prompt is None:
                     continue  # somebody else has cancelled it, and the mailbox says so
                 # with the priority that it may have got meanwhile
                 frame = each.frame
-                request = submit(self._hub, self, each.handle, frame, model, tokens, each.arrived)
+                request = submit(self._hub, self, each.handle, frame, model, prompt, each.arrived)
                 self._open[each.handle] = request
         except BaseException:
             self.abandon()
@@ -69,17 +72,19 @@ class Caller:
                 request.scope.cancel()
         self._open.clear()
 
-    async def _tokens(self, preparing: Preparing, model: Model) -> list[int] | None:
+    async def _prompt(
+        self, preparing: Preparing, model: Model, like: Prompt | None
+    ) -> Prompt | None:
         """None: it was cancelled meanwhile."""
         frame = preparing.frame
-        tokens = ready_tokens(frame)
-        if tokens is not None:
-            return tokens
+        prompt = ready(frame)
+        if prompt is not None:
+            return prompt
         self._hub.begin_preparing(preparing)
         self._open[preparing.handle] = preparing
         try:
             with preparing.scope:
-                return await tokenise_aside(self._hub, frame, model)
+                return await prepare_aside(self._hub, frame, model, like)
         finally:
             self._open.pop(preparing.handle, None)
             self._hub.end_preparing(preparing)

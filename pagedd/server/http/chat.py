@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from pagedd.errors import BadRequest, PageddError
-from pagedd.protocol import Done, FunctionCall, Generate, Message, Params, Tool, ToolCall
+from pagedd.protocol import Done, FunctionCall, Generate, Message, Tool, ToolCall
 from pagedd.server.edge import check_frame
 from pagedd.server.http.answers import (
     ChatChoice,
@@ -27,6 +28,7 @@ from pagedd.server.http.job import Job, carry_out
 from pagedd.server.http.logprobs import chat_logprobs
 from pagedd.server.http.reading import read_into
 from pagedd.server.http.turn import Turn
+from pagedd.server.intake import aside
 from pagedd.server.outbox import Piece
 from pagedd.server.structure import has_grammar
 from pagedd.text.tool_grammar import tool_grammar
@@ -39,6 +41,8 @@ async def chat(gateway: Gateway, request: Request) -> Response | ASGIApp:
         return body, _frame(body, request_id(request, "chatcmpl"))
 
     body, frame = await read_into(request, ChatBody, gateway, make)
+    if _must_call(body):  # tools of some kilobytes make a grammar that takes long to write
+        frame = await aside(gateway.hub, partial(_calling, frame, body), "frame")
     model = gateway.admit(body.model)
     check_frame(frame, model.limits)  # before anything is made for each of n choices
 
@@ -60,7 +64,10 @@ def messages_of(body: Iterable[ChatMessage]) -> list[Message]:
 
 def _frame(body: ChatBody, id: str) -> Generate:
     messages, tools = messages_of(body.messages), _tools(body)
-    return body.frame(id, _params(body), messages=messages, tools=tools)
+    params = body.chat_params()
+    if _must_call(body) and has_grammar(params):
+        raise BadRequest("tool_choice: not with another form for the answer (response_format)")
+    return body.frame(id, params, messages=messages, tools=tools)
 
 
 def _tools(body: ChatBody) -> list[Tool] | None:
@@ -75,16 +82,17 @@ def _tools(body: ChatBody) -> list[Tool] | None:
     return None if choice == "none" or not tools else list(tools)
 
 
-def _params(body: ChatBody) -> Params:
+def _must_call(body: ChatBody) -> bool:
+    return body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
+
+
+def _calling(frame: Generate, body: ChatBody) -> Generate:
     """Where a call must come, nothing else can be written."""
-    params, choice = body.chat_params(), body.tool_choice
-    if choice != "required" and not isinstance(choice, NamedTool):
-        return params
-    if has_grammar(params):
-        raise BadRequest("tool_choice: not with another form for the answer (response_format)")
+    choice = body.tool_choice
     only = choice.function.name if isinstance(choice, NamedTool) else None
     grammar = tool_grammar(body.tools or [], only, parallel=body.parallel_tool_calls is not False)
-    return msgspec.structs.replace(params, guided_grammar=grammar)
+    params = msgspec.structs.replace(frame.params, guided_grammar=grammar)
+    return msgspec.structs.replace(frame, params=params)
 
 
 def _of_tools(error: PageddError, body: ChatBody) -> PageddError:

@@ -20,7 +20,7 @@ from pagedd.server.http.job import Job, carry_out, unless_gone
 from pagedd.server.http.logprobs import text_logprobs
 from pagedd.server.http.reading import read_into
 from pagedd.server.http.refuse import json_response
-from pagedd.server.intake import aside, tokenise_aside
+from pagedd.server.intake import aside, prepare_aside
 from pagedd.server.model import Model
 from pagedd.server.outbox import Piece
 
@@ -102,7 +102,7 @@ async def _unchanged(
     job = Job(gateway.caller(), model, frames, id)
     count = 0
     for frame in frames:
-        tokens = frame.prompt_tokens or await tokenise_aside(gateway.hub, frame, model)
+        tokens = frame.prompt_tokens or (await prepare_aside(gateway.hub, frame, model)).tokens
         check_prompt_length(len(tokens), model.limits)
         count += len(tokens)
     n = frames[0].params.n
