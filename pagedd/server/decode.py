@@ -15,6 +15,7 @@ from pagedd.server.refusal import (
     read_leniently,
     repeated_key,
     shortened,
+    too_many_items,
     too_many_values,
     without_form,
 )
@@ -60,7 +61,7 @@ class Codec:
         """One websocket message → one frame. Raises RefusedFrame."""
         if isinstance(data, str) != self.json:
             raise RefusedFrame(BadRequest(self._wrong_opcode()))
-        wrong = too_many_values(data) if isinstance(data, str) else None
+        wrong = too_many_values(data) if isinstance(data, str) else too_many_items(data)
         if wrong is not None:
             raise RefusedFrame(BadRequest(f"the frame: {wrong}"))
         try:

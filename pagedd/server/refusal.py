@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from pagedd.protocol import INT32_MAX
+from pagedd.server.items import passes
 
 _MAX_SHOWN = 60  # characters of a refused value that an error message repeats
 _MAX_MESSAGE = 300  # characters of a message that may repeat what the client wrote
@@ -57,6 +58,16 @@ def too_many_values(text: str) -> str | None:
     return (
         f"its commas, and {_COST_OF_OBJECT} times its brackets, are more than {_MAX_VALUES}, which "
         "is the limit"
+    )
+
+
+def too_many_items(data: bytes) -> str | None:
+    """The same for MessagePack, by a count of the values."""
+    if not passes(data, _MAX_VALUES, _COST_OF_OBJECT):
+        return None
+    return (
+        f"its values, objects and lists counted {_COST_OF_OBJECT} times, are more than "
+        f"{_MAX_VALUES}, which is the limit"
     )
 
 
