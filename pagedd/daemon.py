@@ -34,6 +34,7 @@ from pagedd.server.hub import Hub
 from pagedd.server.keys import ApiKeys
 from pagedd.server.listener import Listener
 from pagedd.server.metrics import Metrics, Now
+from pagedd.server.naming import NamedHub
 from pagedd.server.ready_pipe import ReadyPipe
 from pagedd.server.reload import Reloader
 from pagedd.server.settings import DaemonSettings
@@ -54,10 +55,12 @@ def run_daemon(
     command: Sequence[str] = ENGINE_COMMAND,
     stall_s: float = STALL_S,
     read_again: ReadAgain | None = None,
+    served_name: str | None = None,
 ) -> int:
     """Serve until a signal. Returns the exit code: 0 after a drain, 130 when it was cut short.
 
-    ``read_again`` gives the settings at SIGHUP. Raises PageddError, with its exit code, when the
+    ``read_again`` gives the settings at SIGHUP; ``served_name`` is what clients see as the model's
+    name, and None its own. Raises PageddError, with its exit code, when the
     daemon cannot start or its engine cannot be kept alive; ``ready_fd`` and the log file have been
     told then.
     """
@@ -65,7 +68,7 @@ def run_daemon(
     try:
         limits = settings.log_max_size, settings.log_keep
         log = logs.configure(settings.log_level, settings.log_file, *limits)
-        make = partial(Daemon, settings, command, stall_s, ready_pipe, log, read_again)
+        make = partial(Daemon, settings, command, stall_s, ready_pipe, log, read_again, served_name)
         return anyio.run(_run, make)
     except PageddError as error:
         if settings.log_file is not None:
@@ -89,6 +92,7 @@ class Daemon:
         ready_pipe: ReadyPipe,
         log: logs.Log,
         read_again: ReadAgain | None,
+        served_name: str | None,
     ) -> None:
         self._settings = settings
         self._announcer = Announcer(settings, ready_pipe)
@@ -97,10 +101,10 @@ class Daemon:
         self._tls = None if settings.tls is None else server_context(settings.tls)
         self._boot_id = secrets.token_hex(8)
         self._version = version("pagedd")
-        model = settings.engine.model
+        model = served_name or settings.engine.model
         fixed = settings.engine.num_pages is not None
         self._board = StatusBoard(self._version, self._boot_id, model, fixed_pages=fixed)
-        self._hub = self._new_hub()
+        self._hub = self._new_hub(served_name)
         self._supervisor = Supervisor(settings.engine, self._hub, command=command, stall_s=stall_s)
         self._hub.connect_engine(self._supervisor)
         self._listener = Listener(
@@ -128,9 +132,10 @@ class Daemon:
         self._failure: PageddError | None = None
         self._exit_code = 0
 
-    def _new_hub(self) -> Hub:
+    def _new_hub(self, served_name: str | None) -> Hub:
         settings = self._settings
-        return Hub(
+        return NamedHub(
+            served_name,
             boot_id=self._boot_id,
             model_name=settings.engine.model,
             max_queue=settings.max_queue,

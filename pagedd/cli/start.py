@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from pagedd.models.catalog import CATALOG
 
 if TYPE_CHECKING:
     from pagedd.server.settings import DaemonSettings
+
+logger = logging.getLogger(__name__)
 
 DESCRIPTION = """\
 Start the daemon: load a model and serve it on a Unix socket and on a local TCP port.
@@ -64,9 +67,15 @@ def run(args: argparse.Namespace) -> int:
     def read_again() -> DaemonSettings:
         again = collect(args, starts=True)
         check_start(again)
+        if again["served-model-name"] != config["served-model-name"]:
+            logger.warning("SIGHUP: only a restart changes --served-model-name")
         return settings_from(again)
 
-    return run_daemon(settings_from(config, ready_fd=args.ready_fd), read_again=read_again)
+    return run_daemon(
+        settings_from(config, ready_fd=args.ready_fd),
+        read_again=read_again,
+        served_name=config["served-model-name"],
+    )
 
 
 def check_ports(config: Config) -> None:

@@ -79,6 +79,17 @@ CONNECTIONS: tuple[Option, ...] = group_of(
     ),
 )
 
+NAMING: tuple[Option, ...] = group_of(
+    "model",
+    (
+        "served-model-name",
+        text("NAME"),
+        None,
+        "what clients see and may call the model; default: after its folder or file",
+        "daemon",
+    ),
+)
+
 LOG: tuple[Option, ...] = group_of(
     "log",
     (

@@ -17,7 +17,7 @@ from pagedd.config.options import BY_NAME, CONFIG_VARIABLE, OPTIONS
 from pagedd.errors import UsageError
 from pagedd.paths import runtime_dir
 
-_PATHS = ("socket", "log-file", "url")  # None is a place that depends on the user
+_FOUND_LATER = ("served-model-name", "socket", "log-file", "url")  # None: by model or user
 SOCKET_PATH_MAX = 103  # sun_path holds 104 bytes on some systems, one of them the end
 
 
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     @property
     def shown(self) -> str:
         """The value as text; secrets are not shown."""
-        if self.value is None and self.option.name in _PATHS:
+        if self.value is None and self.option.name in _FOUND_LATER:
             return "default"
         return self.option.kind.show(self.value)
 

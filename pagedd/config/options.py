@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pagedd.config.daemon_options import CLIENT, CONNECTIONS, LOG
+from pagedd.config.daemon_options import CLIENT, CONNECTIONS, LOG, NAMING
 from pagedd.config.engine_options import MEMORY, MODEL, SCHEDULING
 from pagedd.config.http_options import HTTP
 from pagedd.config.option import Option
 
 OPTIONS: tuple[Option, ...] = (
     *MODEL,
+    *NAMING,
     *MEMORY,
     *SCHEDULING,
     *CONNECTIONS,
