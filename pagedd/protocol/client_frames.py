@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+# Patterns of names end with $(?!\n): in Python $ alone leaves room for the end of a line.
 # Bounds of the engine's integers: the seed is a 64-bit key, everything else fits 32 bits.
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
@@ -27,7 +28,7 @@ StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 class JsonSchema(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a JSON answer must look like; it is always kept to, whatever ``strict`` says."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)")]
     schema: dict[str, Any]
     description: str | None = None
     strict: bool | None = None
@@ -98,7 +99,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 class FunctionTool(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A function that the model may call; ``parameters`` is the JSON schema of its arguments."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}$(?!\n)")]
     description: str | UnsetType = UNSET
     parameters: dict[str, Any] | UnsetType = UNSET
     strict: bool | UnsetType | None = UNSET

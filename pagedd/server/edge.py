@@ -6,12 +6,13 @@ engine has: its vocabulary, its context length, its slots.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagedd.core.request import SamplingParams
 from pagedd.engine.messages import Ready
 from pagedd.errors import BadRequest, PromptTooLong
-from pagedd.protocol import Generate, Params
+from pagedd.protocol import Generate, Params, Tool
 from pagedd.server.structure import check_combination
 
 # So small a temperature divides logits into infinities; the distribution is one-hot anyway.
@@ -53,8 +54,7 @@ def check_frame(frame: Generate, limits: EdgeLimits) -> None:
             raise BadRequest(f"messages[{at}].content: expected a text, got none")
     if frame.tools is not None and frame.messages is None:
         raise BadRequest("tools: only with messages")
-    for at, tool in enumerate(frame.tools or ()):
-        _check_name(f"tools[{at}].function.name", tool.function.name)
+    check_tools(frame.tools or ())
     if frame.prompt_tokens is not None:
         check_prompt_length(len(frame.prompt_tokens), limits)  # before each of them is looked at
         check_ids("prompt_tokens", frame.prompt_tokens, limits.vocab_size)
@@ -119,9 +119,6 @@ def stop_strings(params: Params) -> tuple[str, ...]:
 
 def _check_params(params: Params, limits: EdgeLimits) -> None:
     check_combination(params)
-    wanted = params.response_format
-    if wanted is not None and wanted.json_schema is not None:
-        _check_name("params.response_format.json_schema.name", wanted.json_schema.name)
     check_ids("params.logit_bias", params.logit_bias or (), limits.vocab_size)
     check_ids("params.stop_token_ids", params.stop_token_ids or (), limits.vocab_size)
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
@@ -141,10 +138,16 @@ def _check_params(params: Params, limits: EdgeLimits) -> None:
         )
 
 
-def _check_name(field: str, name: str) -> None:
-    """The structs' patterns end with $, which leaves room for the end of a line."""
-    if name.endswith("\n"):
-        raise BadRequest(f"{field}: the name ends with a line break")
+def check_tools(tools: Sequence[Tool]) -> None:
+    """Raises BadRequest for two of one name: a call says no more than that."""
+    seen: dict[str, int] = {}
+    for at, tool in enumerate(tools):
+        first = seen.setdefault(tool.function.name, at)
+        if first != at:
+            raise BadRequest(
+                f"tools[{at}].function.name: tools[{first}] has the name "
+                f"{tool.function.name!r} already"
+            )
 
 
 def check_ids(field: str, ids: object, vocab_size: int) -> None:

@@ -55,12 +55,15 @@ class ToolCalls:
         self._held += text
         return list(self._read())
 
-    def finish(self) -> list[Spoken]:
-        """The model writes no more. A call that was not closed counts if its name is known."""
+    def finish(self, *, cut: bool = False) -> list[Spoken]:
+        """The model writes no more. A call that was not closed counts if its name is known.
+
+        ``cut``: it would have gone on, so the arguments are as far as they were written.
+        """
         spoken = list(self._read())
         if self._call is not None:
             between, self._held = self._held, ""
-            spoken += self._end_call(between)
+            spoken += self._end_call(between, cut=cut)
         if self._held.strip() or (self._held and not self.count):
             spoken.append(Said(self._held))
         self._held = ""
@@ -95,11 +98,11 @@ class ToolCalls:
             yield Said(sure)
             self._held = self._held[len(sure) :]
 
-    def _end_call(self, between: str) -> Iterator[Spoken]:
+    def _end_call(self, between: str, *, cut: bool = False) -> Iterator[Spoken]:
         """``between``: what stands from the end of the object to that of the closing mark."""
         call, self._call = self._call, None
         assert call is not None
-        call.end()
+        call.end(cut=cut)
         yield from call.spoken()
         if call.name is None:
             yield Said(CALL_BEGIN + call.seen + between)
@@ -124,6 +127,7 @@ class _Call:
         self._object = False  # they are an object, and not written as a string
         self._passed = 0  # up to here they have been passed on
         self._final = False
+        self._cut = False  # before the object had ended
 
     def read(self, text: str) -> int:
         """Take what belongs to the object; the number of characters taken."""
@@ -138,8 +142,11 @@ class _Call:
                 return at
         return len(text)
 
-    def end(self) -> None:
-        """No more comes."""
+    def end(self, *, cut: bool) -> None:
+        """No more comes. ``cut``: though the model would have gone on."""
+        self._cut = cut and not self.over
+        if self._cut and self._value >= 0 and self._key == "name" and self.name is None:
+            self.name = _string(self.seen[self._value :])
         self.over = True
         self._final = True
 
@@ -156,15 +163,19 @@ class _Call:
             self._passed = end
             if text:
                 yield Argued(text)
-        elif self._final:
-            yield Argued(self._other_arguments())
+        elif self._final and (text := self._other_arguments()):
+            yield Argued(text)
 
     def _other_arguments(self) -> str:
         """None at all, or JSON in a string, as some models write it."""
         if self._arguments is None:
-            return "{}"
+            return "" if self._cut else "{}"
         begin, end = self._arguments
         text = self.seen[begin:end].strip()
+        if self._cut and text.startswith('"'):
+            return _begun_string(text)
+        if self._cut and "null".startswith(text):
+            return ""
         return _string(text) or ("{}" if text == "null" else text)
 
     def _take(self, char: str, here: int) -> bool:
@@ -234,3 +245,15 @@ def _string(text: str) -> str | None:
     except ValueError:
         return None
     return value if isinstance(value, str) else None
+
+
+def _begun_string(text: str) -> str:
+    """What is in a string that may not have ended, half an escape left out."""
+    whole = _string(text)
+    if whole is not None:
+        return whole
+    for end in range(len(text), max(0, len(text) - 6), -1):
+        begun = _string(text[:end] + '"')
+        if begun is not None:
+            return begun
+    return ""

@@ -59,12 +59,20 @@ def test_two_forms_at_once_are_no_field_of_that_name(served: Served) -> None:
 
 def test_a_name_has_no_line_break_at_its_end(served: Served) -> None:
     param, message = refused(served, tools=[tool("g"), tool("f\n")])
-    assert (param, message.partition(": ")[2]) == (
-        "tools[1].function.name",
-        "the name ends with a line break",
-    )
+    assert param == "tools[1].function.name"
+    assert "matching regex" in message
+    counted = {"messages": USER, "tools": [tool("f\n")]}
+    assert post(served.http + "/tokenize", dumps(counted)).status_code == 400
     form = {"type": "json_schema", "json_schema": {"name": "a\n", "schema": {}}}
     assert refused(served, response_format=form)[0] == "response_format.json_schema.name"
+
+
+def test_tools_have_names_of_their_own(served: Served) -> None:
+    tools = [tool("f"), tool("g"), tool("f", description="another")]
+    for choice in ("none", "auto", "required"):
+        param, message = refused(served, tools=tools, tool_choice=choice)
+        assert param == "tools[2].function.name"
+        assert "tools[0] has the name 'f' already" in message
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

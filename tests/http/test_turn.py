@@ -54,3 +54,16 @@ def test_calls_without_text_have_none() -> None:
 def test_only_the_first_call_when_they_may_not_be_parallel() -> None:
     answer = Turn(calls=True, one_call=True).message(CALL + CALL.replace('"f"', '"g"'))
     assert calls_of(answer) == [("f", '{"a": 1}')]
+
+
+@pytest.mark.parametrize("begun", ['"arguments": {"a": "x', '"arguments": ', '"arg'])
+def test_a_call_that_is_cut_short_has_what_was_written_of_it(begun: str) -> None:
+    text = '<tool_call>\n{"name": "f", ' + begun
+    arguments = '{"a": "x' if "{" in begun else ""
+    whole = Turn(calls=True, one_call=False)
+    assert calls_of(whole.message(text, "length")) == [("f", arguments)]
+    assert whole.finish_reason("length") == "length"
+    turn = Turn(calls=True, one_call=False)
+    deltas = [*turn.deltas(text, ends=False), *turn.deltas("", ends=True, reason="length")]
+    parts = [part for delta in deltas for part in delta.tool_calls or ()]
+    assert "".join(part.function.arguments for part in parts) == arguments

@@ -59,6 +59,35 @@ def test_calls_and_text(text: str, expected: Read) -> None:
     assert read(list(text)) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ('{"name": "f", "arguments": {"a": [1, "x', [("f", '{"a": [1, "x')]),
+        ('{"name": "f", "arguments": {"a": 1}', [("f", '{"a": 1}')]),
+        ('{"name": "f", "arguments": {"a": 1}}', [("f", '{"a": 1}')]),
+        ('{"name": "f", "arguments": ', [("f", "")]),
+        ('{"name": "f", "argu', [("f", "")]),
+        ('{"name": "f"', [("f", "")]),
+        ('{"name": "f"}', [("f", "{}")]),
+        ('{"name": "f", "arguments": nu', [("f", "")]),
+        ('{"name": "f", "arguments": "{\\"a\\": 1', [("f", '{"a": 1')]),
+        ('{"name": "f", "arguments": "{\\"a\\": \\"\\u00', [("f", '{"a": "')]),
+        ('{"name": "f", "arguments": "{\\"a\\": \\"\\', [("f", '{"a": "')]),
+        ('{"name": "f", "arguments": "{}"', [("f", "{}")]),
+    ],
+)
+def test_what_is_cut_off_is_given_as_far_as_it_was_written(
+    text: str, calls: list[tuple[str, str]]
+) -> None:
+    for parts in ([f"<tool_call>\n{text}"], list(f"<tool_call>\n{text}")):
+        reader = ToolCalls()
+        spoken = [each for part in parts for each in reader.push(part)]
+        spoken += reader.finish(cut=True)
+        assert [each.name for each in spoken if isinstance(each, Called)] == [calls[0][0]]
+        assert "".join(each.text for each in spoken if isinstance(each, Argued)) == calls[0][1]
+        assert not any(isinstance(each, Said) for each in spoken)
+
+
 pieces = st.sampled_from(
     [
         "<tool_call>",

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from pagedd.errors import BadRequest, PageddError
 from pagedd.protocol import Done, FunctionCall, Generate, Message, Tool, ToolCall
-from pagedd.server.edge import check_frame
+from pagedd.server.edge import check_frame, check_tools
 from pagedd.server.http.answers import (
     ChatChoice,
     ChatChunk,
@@ -73,6 +73,7 @@ def _frame(body: ChatBody, id: str) -> Generate:
 def _tools(body: ChatBody) -> list[Tool] | None:
     """Those that the model is shown. Raises BadRequest for a choice that cannot be made."""
     choice, tools = body.tool_choice, body.tools or []
+    check_tools(tools)
     if choice in ("required", "auto") and not tools:
         raise BadRequest(f"tool_choice: {choice!r} needs tools")
     if isinstance(choice, NamedTool) and all(
@@ -147,7 +148,8 @@ class _Chat:
         if index not in self._begun:
             self._begun.add(index)
             yield self._chunk(ChatChunkChoice(index, ChatDelta("assistant", "")))
-        deltas = self._turns[index].deltas(piece.text, ends=piece.finish_reason is not UNSET)
+        ends, reason = piece.finish_reason is not UNSET, piece.finish_reason or ""
+        deltas = self._turns[index].deltas(piece.text, ends=ends, reason=reason)
         logprobs = None
         if self._with_logprobs and piece.logprobs is not None:
             logprobs = chat_logprobs(piece.logprobs, self._job.model.text)
@@ -172,7 +174,7 @@ class _Chat:
         job, choices = self._job, []
         for choice in sorted(done.choices, key=lambda each: each.index):
             turn = self._turns[choice.index]
-            message = turn.message(choice.text or "")
+            message = turn.message(choice.text or "", choice.finish_reason)
             logprobs = None
             if self._with_logprobs:
                 logprobs = chat_logprobs(choice.logprobs or [], job.model.text)

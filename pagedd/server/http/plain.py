@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pagedd.errors import BadRequest
-from pagedd.server.edge import check_ids
+from pagedd.server.edge import check_ids, check_tools
 from pagedd.server.http.answers import Health, ModelCard, ModelList, Text, Tokens, Version
 from pagedd.server.http.bodies import DetokenizeBody, TokenizeBody
 from pagedd.server.http.chat import messages_of
@@ -37,6 +37,7 @@ async def tokenize(gateway: Gateway, request: Request) -> Response:
     model = gateway.admit(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise BadRequest("prompt: give exactly one of prompt and messages")
+    check_tools(body.tools or ())
     return json_response(await aside(gateway.hub, lambda: _counted(body, model), "count"))
 
 

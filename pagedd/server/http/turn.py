@@ -18,20 +18,20 @@ class Turn:
         self._one_call = one_call
         self._calls = 0  # begun, the one that is being written included
 
-    def deltas(self, text: str, *, ends: bool) -> list[ChatDelta]:
-        """What to send of a piece of text; ``ends``: it is the last one."""
+    def deltas(self, text: str, *, ends: bool, reason: str = "stop") -> list[ChatDelta]:
+        """What to send of a piece of text; ``ends``: it is the last one, for that ``reason``."""
         if self._reader is None:
             return [ChatDelta(content=text)] if text else []
         spoken = self._reader.push(text)
         if ends:
-            spoken += self._reader.finish()
+            spoken += self._reader.finish(cut=reason == "length")
         return [delta for each in spoken if (delta := self._delta(each)) is not None]
 
-    def message(self, text: str) -> ChatAnswer:
+    def message(self, text: str, reason: str = "stop") -> ChatAnswer:
         """The whole turn."""
         said: list[str] = []
         calls: list[list[str]] = []
-        for delta in self.deltas(text, ends=True):
+        for delta in self.deltas(text, ends=True, reason=reason):
             if isinstance(delta.content, str):
                 said.append(delta.content)
             for part in delta.tool_calls or ():
