@@ -31,6 +31,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("service", "let systemd or launchd start the daemon"),
     ("completions", "print completions for a shell"),
 )
+OWN_FLAGS = ("-h", "--help", "--version")
 EPILOG = examples(
     "pagedd start --detach",
     'pagedd generate "What is the capital of France?"',
@@ -89,6 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     names = [name for name, _ in VERBS]
     verb = next((word for word in argv if not word.startswith("-")), None)
+    if argv and argv[0] not in OWN_FLAGS and argv[0].startswith("--"):
+        later = next((word for word in argv if word in names), None)
+        if later is not None:
+            flag = argv[0].partition("=")[0]
+            raise UsageError(f"{flag}: flags come after the command: pagedd {later} {flag} …")
     if verb is not None and verb not in names:
         raise UsageError(
             f"there is no command {verb!r}{did_you_mean(verb, names)} (see pagedd --help)"

@@ -25,6 +25,12 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str, width: int) -> None:
         super().__init__(prog, width=width)
 
+    def add_argument(self, action: argparse.Action) -> None:
+        """argparse forgets that commands are indented: the longest would not fit their column."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if all(len(line) <= width for line in text.splitlines()):
             return super()._fill_text(text, width, indent)

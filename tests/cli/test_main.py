@@ -128,6 +128,12 @@ def test_each_command_explains_itself_with_examples(
         (["stop", "--url", "ws://localhost:1"], "a daemon is stopped by its socket"),
         (["completions", "cmd"], "shell: must be one of bash, zsh, fish, not 'cmd'"),
         (["completions", "bush"], "not 'bush', did you mean bash?"),
+        (
+            ["--url", "unix:/x", "status"],
+            "--url: flags come after the command: pagedd status --url",
+        ),
+        (["--url=unix:/x", "stop"], "--url: flags come after the command: pagedd stop --url"),
+        (["--bogus"], "there is no flag --bogus"),
         (["help"], "there is no command 'help' (see pagedd --help)"),
         (["generate", "hi", "--max-tokens"], "pagedd: --max-tokens: its value is missing"),
         (["generate", "hi", "--temperature", "warm"], "must be a number, not 'warm'"),
@@ -170,6 +176,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert captured.out == ""
     assert expected in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_each_command_is_a_line_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert [[name, summary] for name, summary in VERBS if [name, summary] not in lines] == []
 
 
 def test_without_a_command_the_help_goes_to_standard_error(home: Path) -> None:
