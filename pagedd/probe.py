@@ -12,7 +12,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 Side = Literal["websocket", "http"]
-PATIENCE_S = 1.0  # of each step
+PATIENCE_S = 3.0  # of each step
 _MOST = 8192  # bytes of the answer that are looked at
 _REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 

@@ -18,7 +18,6 @@ from pagedd.errors import PageddError, Unreachable
 from pagedd.probe import probe, side_of
 from pagedd.reach import USUAL_PORT
 from pagedd.server.settings import TlsFiles
-from tests.cli.terminal import environment, run
 from tests.server.certificates import certificate
 from tests.server.conftest import starting
 from tests.server.harness import make_text_dir
@@ -54,6 +53,12 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Doors]
             _, websocket, http = daemon.status()["endpoints"]
             found[name] = Doors(websocket.partition("://")[2], http.partition("://")[2])
         yield found
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take its time."""
+    monkeypatch.setattr("pagedd.probe.PATIENCE_S", 30.0)
 
 
 @pytest.fixture(params=["command", "client"])
@@ -124,13 +129,17 @@ def test_a_refusal_has_its_reason(doors: dict[str, Doors], said: Say) -> None:
 
 @pytest.mark.parametrize("daemon", ["plain", "keyed", "encrypted"])
 def test_a_port_that_another_daemon_has_is_told(
-    doors: dict[str, Doors], home: Path, daemon: str
+    doors: dict[str, Doors],
+    home: Path,
+    daemon: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("PAGEDD_LISTEN", "127.0.0.1:0")
     for flag, place in zip(("--listen", "--http"), doors[daemon], strict=True):
-        done = run("start", flag, place, env=environment(home, PAGEDD_LISTEN="127.0.0.1:0"))
-        assert done.returncode == 1
+        assert main(["start", flag, place, "--socket", str(home / "s")]) == 1
         said = f"pagedd: {flag} {place}: the port is taken by another daemon of pagedd; {flag} HOST"
-        assert done.stderr.decode().startswith(said)
+        assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_stranger_is_no_side_of_a_daemon() -> None:
