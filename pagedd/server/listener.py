@@ -27,7 +27,7 @@ from pagedd.protocol import (
 )
 from pagedd.server.decode import SUBPROTOCOLS, Codec
 from pagedd.server.hub import Hub
-from pagedd.server.keys import ApiKeys
+from pagedd.server.keys import ApiKeys, refusal
 from pagedd.server.session import GetStatus, Session
 from pagedd.server.wire import WRITE_LIMIT, MessageWire
 
@@ -134,10 +134,9 @@ class Listener:
             return connection.respond(
                 http.HTTPStatus.FORBIDDEN, "this origin is not allowed (--allow-origin)\n"
             )
-        if not self._keys.admit(request.headers.get_all("Authorization")):
-            response = connection.respond(
-                http.HTTPStatus.UNAUTHORIZED, "Authorization: Bearer KEY is needed\n"
-            )
+        wrong = refusal(request.headers.get_all("Authorization"), self._keys.current)
+        if wrong is not None:
+            response = connection.respond(http.HTTPStatus.UNAUTHORIZED, f"{wrong}\n")
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
         return _check_path(connection, request)

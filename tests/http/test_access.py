@@ -84,6 +84,15 @@ def test_nothing_but_health_without_a_key(guarded: Served, path: str, fields: li
     assert exchange(guarded, head("GET", "/health", *fields), "GET").status == 200
 
 
+def test_a_wrong_key_is_told_from_none(guarded: Served) -> None:
+    none = exchange(guarded, head("GET", "/v1/models"), "GET").error["message"]
+    wrong = head("GET", "/v1/models", "Authorization: Bearer not-this-one")
+    other = exchange(guarded, wrong, "GET").error["message"]
+    assert "is needed" in none
+    assert "is not one of" in other
+    assert "not-this-one" not in other
+
+
 def test_a_page_that_may_ask(guarded: Served) -> None:
     asked = "Access-Control-Request-Method: POST"
     wanted = "Access-Control-Request-Headers: authorization, content-type"

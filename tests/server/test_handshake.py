@@ -96,6 +96,15 @@ def test_tcp_needs_the_key(keyed: Daemon, header: str | None, status: int) -> No
     assert status_of(lambda: keyed.tcp(additional_headers=headers))[0] == status
 
 
+def test_a_wrong_key_is_told_from_none(keyed: Daemon) -> None:
+    none = status_of(lambda: keyed.tcp())[1]
+    wrong = {"Authorization": "Bearer not-this-one"}
+    other = status_of(lambda: keyed.tcp(additional_headers=wrong))[1]
+    assert "is needed" in none
+    assert "is not one of" in other
+    assert "not-this-one" not in other
+
+
 def test_the_unix_socket_needs_no_key_but_is_private(keyed: Daemon) -> None:
     path = Path(keyed.settings.socket)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -40,6 +40,11 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     include_obfuscation: Literal[False] | None = None  # nothing is padded here
 
 
+# What would ask for nothing, whatever the type: a list or an object without members.
+NoList = Annotated[list[Any], Meta(max_length=0)]
+NoObject = Annotated[dict[str, Any], Meta(max_length=0)]
+
+
 class Sampling(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What both endpoints take; ``None`` is as if it were not there."""
 
@@ -126,7 +131,11 @@ class ChatMessage(Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
     tool_calls: list[CallInHistory] | None = None
     tool_call_id: str | None = None
-    refusal: None = None  # as clients send back what they got
+    # as clients send back what they got
+    refusal: None = None
+    annotations: NoList | None = None
+    audio: None = None
+    function_call: None = None
 
 
 class NamedFunction(Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,14 +160,31 @@ class ChatBody(Sampling, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    # OpenAI's that are not carried out: what they do when they are not given may be asked for
+    store: Literal[False] | None = None
+    metadata: NoObject | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    modalities: list[str] | None = None
+    verbosity: Literal["medium"] | None = None
+    functions: NoList | None = None
+    function_call: Literal["none"] | None = None
+    audio: None = None
+    prediction: None = None
+    reasoning_effort: None = None
+    web_search_options: None = None
+    prompt_cache_key: None = None
+    prompt_cache_retention: None = None
+    safety_identifier: None = None
 
     def chat_params(self) -> Params:
         """Raises BadRequest where fields contradict each other."""
         longest = self.max_completion_tokens or self.max_tokens
         if self.max_tokens and self.max_completion_tokens not in (None, self.max_tokens):
             raise BadRequest("max_completion_tokens: contradicts max_tokens, which is its old name")
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise BadRequest("top_logprobs: needs logprobs to be true")
+        if self.modalities not in (None, ["text"]):
+            raise BadRequest("modalities: only text can be asked for")
         return self.params(longest, (self.top_logprobs or 0) if self.logprobs else None)
 
 
@@ -170,7 +196,7 @@ class CompletionBody(Sampling, frozen=True, forbid_unknown_fields=True, kw_only=
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     best_of: Annotated[int, Meta(ge=1, le=INT32_MAX)] | None = None
-    suffix: None = None  # no model here fills in the middle
+    suffix: Literal[""] | None = None  # no model here fills in the middle
 
     def prompts(self) -> list[str | list[int]]:
         """Each a text or token ids. Raises BadRequest for a list of several kinds."""

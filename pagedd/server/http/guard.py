@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Callable, Collection, Sequence
 
@@ -11,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pagedd.errors import Forbidden, PageddError, Unauthorized
 from pagedd.server.http.refuse import refuse
+from pagedd.server.keys import refusal
 
 OPEN_PATHS = ("/health",)  # for probes, which have no key
 
@@ -56,9 +56,11 @@ class Guard:
         if "*" not in self._origins and not origins <= self._origins:
             raise Forbidden("this origin is not allowed (--allow-origin)")
         preflight = method == "OPTIONS" and "access-control-request-method" in headers
-        keys = self._keys()
-        if keys and path not in OPEN_PATHS and not preflight and not _has_key(headers, keys):
-            raise Unauthorized("Authorization: Bearer KEY is needed")
+        if path in OPEN_PATHS or preflight:
+            return
+        wrong = refusal(headers.getlist("authorization"), self._keys())
+        if wrong is not None:
+            raise Unauthorized(wrong)
 
     def _known_host(self, host: str) -> bool:
         name = host.lower()
@@ -74,12 +76,3 @@ class Guard:
         except ValueError:
             return False
         return True
-
-
-def _has_key(headers: Headers, keys: Sequence[bytes]) -> bool:
-    given = headers.getlist("authorization")
-    scheme, _, key = (given[0] if len(given) == 1 else "").partition(" ")
-    sent = key.strip().encode("latin-1", "replace")
-    # every key is compared, in constant time, so that time tells nothing
-    matches = [hmac.compare_digest(sent, known) for known in keys]
-    return scheme.lower() == "bearer" and any(matches)
