@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 
 from pagedd.core.events import MAX_HOLDERS, Waiting
@@ -226,10 +227,11 @@ def without_shortage(world: World, mine: Waiting) -> Waiting | None:
     return None if now is mine else now
 
 
-def test_explaining_changes_nothing() -> None:
+@pytest.mark.parametrize("examples", [80, pytest.param(1000, marks=pytest.mark.slow)])
+def test_explaining_changes_nothing(examples: int) -> None:
     """Two schedulers live through one history; of the second, everything is asked all the time."""
 
-    @HISTORIES
+    @settings(REPEATABLE, max_examples=examples)
     @given(limits=LIMITS, mode=MODE, happenings=HAPPENINGS)
     def check(limits: bytes, mode: bytes, happenings: list[bytes]) -> None:
         silent, asked = swap_world_of(limits, mode), swap_world_of(limits, mode)

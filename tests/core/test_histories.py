@@ -26,7 +26,7 @@ from tests.core.histories import (
 )
 from tests.core.world import World
 
-HISTORIES = settings(REPEATABLE, max_examples=600)
+HISTORIES = settings(REPEATABLE, max_examples=250)
 MANY = settings(REPEATABLE, max_examples=4000)
 
 
@@ -64,9 +64,20 @@ def test_longer_search_with_swap_space(limits: bytes, mode: bytes, happenings: l
     play(swap_world_of(limits, mode), happenings)
 
 
-@settings(REPEATABLE, max_examples=120)
+@settings(REPEATABLE, max_examples=60)
 @given(limits=LIMITS, happenings=PUSHES)
 def test_nobody_gives_way_for_ever(limits: bytes, happenings: list[bytes]) -> None:
+    strain(limits, happenings)
+
+
+@pytest.mark.slow
+@settings(REPEATABLE, max_examples=1000)
+@given(limits=LIMITS, happenings=PUSHES)
+def test_longer_search_for_who_gives_way_for_ever(limits: bytes, happenings: list[bytes]) -> None:
+    strain(limits, happenings)
+
+
+def strain(limits: bytes, happenings: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policies, "MAX_PREEMPTIONS", 1)  # so that short histories come to it
         world = tense_world_of(limits)

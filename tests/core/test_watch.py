@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 
 from pagedd.core.pages import PageState
@@ -49,9 +50,20 @@ def test_looks_add_up_with_swap_space(limits: bytes, mode: bytes, happenings: li
     finish(world)
 
 
-@settings(REPEATABLE, max_examples=80)
+@settings(REPEATABLE, max_examples=40)
 @given(limits=LIMITS, happenings=PUSHES)
 def test_who_looks_again_sees_all(limits: bytes, happenings: list[bytes]) -> None:
+    look_now_and_then(limits, happenings)
+
+
+@pytest.mark.slow
+@settings(REPEATABLE, max_examples=800)
+@given(limits=LIMITS, happenings=PUSHES)
+def test_longer_search_by_who_looks_again(limits: bytes, happenings: list[bytes]) -> None:
+    look_now_and_then(limits, happenings)
+
+
+def look_now_and_then(limits: bytes, happenings: list[bytes]) -> None:
     world = watched(tense_world_of(limits))
     for number, value in enumerate(happenings):
         if number % 7 == 3:

@@ -20,6 +20,7 @@ EVEN = TOKEN_SECONDS * PAGE_SIZE / 2
 # Rows of a step; steps between two arrivals. When they come apart, each is more urgent than those
 # before it: with few rows a step nobody would give way otherwise.
 ROUNDS = ((1, 20), (8, 2), (40, 1), (40, 0))
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +41,13 @@ def test_the_load_is_what_it_says(crowd: Crowd) -> None:
     assert PAGES_NEEDED > 2 * NUM_PAGES
 
 
-@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("mode", MODES)
-def test_every_request_gives_way_again_and_again(
-    crowd: Crowd, mode: str, prefix_cache: bool
-) -> None:
-    """Every policy and step size. `auto` begins with what seems quicker, and learns better."""
+def test_every_request_gives_way_again_and_again(crowd: Crowd, mode: str, part: int) -> None:
+    """Every policy and step size, half of them with the prefix cache; part 1: the other half.
+
+    `auto` begins with what seems quicker, and learns better.
+    """
     times: Counter[int] = Counter()
     modes: Counter[str] = Counter()
     for turn, policy in enumerate(sorted(POLICIES)):
@@ -53,7 +55,7 @@ def test_every_request_gives_way_again_and_again(
             bench = crowd.tight(
                 preemption_mode=mode,
                 preemption_policy=policy,
-                prefix_cache=prefix_cache,
+                prefix_cache=(which // 2 + turn + part) % 2 == 0,
                 max_num_batched_tokens=budget,
                 page_seconds=0.8 * EVEN,
                 lazy=which % 2 == 0,
@@ -68,13 +70,14 @@ def test_every_request_gives_way_again_and_again(
     assert set(modes) == ({"swap", "recompute"} if mode == "auto" else {mode})
 
 
+@pytest.mark.parametrize("turns", [4, pytest.param(12, marks=SLOW)])
 @pytest.mark.parametrize("num_host_pages", [96, 20])
 @pytest.mark.parametrize(
     ("mode", "lazy", "ahead"),
     [("swap", False, False), ("swap", True, False), ("swap", True, True), ("auto", True, False)],
 )
 def test_what_both_memories_remember_is_right(
-    crowd: Crowd, mode: str, lazy: bool, ahead: bool, num_host_pages: int
+    crowd: Crowd, mode: str, lazy: bool, ahead: bool, num_host_pages: int, turns: int
 ) -> None:
     """B12: again and again in one pool, so that what was evicted or swapped is found again."""
     bench = crowd.tight(
@@ -84,7 +87,7 @@ def test_what_both_memories_remember_is_right(
         lazy=lazy,
         ahead=ahead,
     )
-    for turn in range(6):
+    for turn in range(turns):
         crowd.serve(bench, order=crowd.order(turn), apart=turn % 3)
     stats = bench.scheduler.stats()
     assert stats.host_hits > 0
@@ -126,9 +129,20 @@ def test_auto_learns_which_way_is_quicker(crowd: Crowd, page_seconds: float, mod
     assert {event.mode for event in later if event.choice_of_mode == "estimate"} == {mode}
 
 
-@pytest.mark.parametrize("budget", [1, 8, 40])
-@pytest.mark.parametrize("num_host_pages", [0, 1, 9])
-@pytest.mark.parametrize("mode", ["swap", "auto"])
+SPACES = [0, 1, 9]
+BUDGETS = [1, 8, 40]
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_host_pages", "budget"),
+    [
+        # of three neighbours one is not slow: each mode with each space and with each budget
+        pytest.param(mode, space, budget, marks=[SLOW] if (i + j + k) % 3 else [])
+        for i, mode in enumerate(["swap", "auto"])
+        for j, space in enumerate(SPACES)
+        for k, budget in enumerate(BUDGETS)
+    ],
+)
 def test_swap_space_that_is_short_changes_no_answer(
     crowd: Crowd, mode: str, num_host_pages: int, budget: int
 ) -> None:
@@ -187,19 +201,19 @@ def preemption_points(bench: Bench, handle: int, num_prompt: int) -> list[int]:
 def test_an_end_that_is_forbidden_until_just_after_a_preemption(crowd: Crowd, mode: str) -> None:
     """It wants to end with each token, and may with the first or second after it came back."""
     prompt, _ = crowd.requests[11]
-    strangers = [crowd.requests[which] for which in (0, 3, 7, 9)]  # of less than 40 steps
+    strangers = [crowd.requests[which] for which in (2, 6, 8)]  # of less than 30 steps
 
     def serve(min_tokens: int) -> tuple[Bench, list[int], str | None]:
         params = SamplingParams(
-            max_tokens=100, min_tokens=min_tokens, temperature=0.0, logit_bias={EOS: 100.0}
+            max_tokens=60, min_tokens=min_tokens, temperature=0.0, logit_bias={EOS: 100.0}
         )
         bench = crowd.tight(preemption_mode=mode, max_num_seqs=1)
         asked: list[Asked] = [(prompt, params), *strangers]
-        # every 42 steps one that is more urgent takes the only slot
-        [outcome], *_ = bench.run(asked, apart=42, priorities=[1, 0, 0, 0, 0])
+        # every 30 steps one that is more urgent takes the only slot
+        [outcome], *_ = bench.run(asked, apart=30, priorities=[1, 0, 0, 0])
         return bench, outcome.tokens, outcome.finish
 
-    bench, tokens, _ = serve(90)
+    bench, tokens, _ = serve(50)
     points = [point for point in preemption_points(bench, 0, len(prompt)) if point]
     assert len(points) >= 2
     for point, more in ((point, more) for point in points for more in (0, 1)):
