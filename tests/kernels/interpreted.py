@@ -60,7 +60,8 @@ def test_a_split_padding_sequence_is_zero() -> None:
 
 @pytest.mark.parametrize("group", [5, 6, 20])
 def test_groups_that_do_not_divide_a_tile(group: int) -> None:
-    batch = make_batch(Shape(group=group, kv_heads=1), ((1, 9), (2, 4), (40, 40)))
+    rows = 240 // group  # two tiles and more
+    batch = make_batch(Shape(group=group, kv_heads=1), ((1, 9), (2, 4), (rows, rows)))
     arguments = (batch.queries(), batch.cache, LAYER, batch.inputs)
     out = TritonBackend().paged_attention(*arguments, scale=0.2)
     expected = REFERENCE.paged_attention(*arguments, scale=0.2)
