@@ -90,8 +90,8 @@ class Screen:
         self._seen = at + len(wanted)
 
     def type(self, keys: str) -> None:
-        """Press keys; a line ends with \\n, Ctrl-C is \\x03."""
-        os.write(self._master, keys.encode())
+        """Press keys; a line ends with \\n, Ctrl-C is \\x03, a byte that is no UTF-8 \\udcXX."""
+        os.write(self._master, keys.encode(errors="surrogateescape"))
 
     def wait(self) -> int:
         """The exit code, once everything that was written is read: nobody ends who cannot write."""

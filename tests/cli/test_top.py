@@ -129,6 +129,24 @@ def test_however_it_ends_the_terminal_is_as_before(
         assert screen.modes() == modes
 
 
+def test_keys_are_read_whatever_comes_between_them(env: dict[str, str]) -> None:
+    """Bytes that are no text, an escape with nothing after it, and being stopped for a while."""
+    size = {"COLUMNS": "120", "LINES": "40"}
+    with on_terminal("top", "--demo", env={**env, **size}) as screen:
+        screen.expect("at a glance")
+        screen.type("\udcff\udcc3")
+        screen.type("?")
+        screen.expect("what the pages are")
+        screen.type("\x1b")
+        screen.expect("REQUEST")  # it lay under the help
+        os.kill(screen.process.pid, signal.SIGTSTP)
+        screen.expect("\x1b[?1049l")
+        os.kill(screen.process.pid, signal.SIGCONT)
+        screen.expect("at a glance")
+        screen.type("q")
+        assert screen.wait() == 0
+
+
 def test_no_color_is_no_colour_at_all(env: dict[str, str]) -> None:
     more = {"COLUMNS": "120", "LINES": "40", "NO_COLOR": "1", "COLORTERM": "truecolor"}
     with on_terminal("top", "--demo", env={**env, **more}) as screen:

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from textual import events, work
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, NoColor
 from textual.widgets import Input
 
@@ -18,6 +20,7 @@ from pagedd_tui import keys
 from pagedd_tui.ascii import ToAscii
 from pagedd_tui.clock import Clock, Rate, steady
 from pagedd_tui.dialogs import AskPriority, Confirm
+from pagedd_tui.driver import PatientDriver
 from pagedd_tui.events import EventList
 from pagedd_tui.feed import Feed
 from pagedd_tui.history import History
@@ -145,6 +148,11 @@ class Shell(App[None]):
         self.feed.live = self.source.title == LIVE
         self.listen()
         self.keep_time()
+
+    def get_driver_class(self) -> type[Driver]:
+        """The one that sleeps, on a terminal."""
+        chosen = super().get_driver_class()
+        return PatientDriver if chosen is LinuxDriver else chosen
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, and those of the palette."""
