@@ -12,7 +12,7 @@ from pagedd import protocol
 from pagedd.cli.connection import Connection, from_wire
 from pagedd.cli.interrupt import Interrupts
 from pagedd.cli.terminal import Notice, check_reader
-from pagedd.cli.words import counted
+from pagedd.core.wording import counted
 
 # Between two looks at Ctrl-C and at who reads. Frames wake the loop at once.
 LOOK_S = 0.1

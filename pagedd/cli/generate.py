@@ -215,7 +215,7 @@ def _print_choices(answer: Answer, show: Callable[[str], None]) -> None:
 
 def _print_stats(answer: Answer) -> None:
     from pagedd.cli.terminal import say
-    from pagedd.cli.words import counted
+    from pagedd.core.wording import counted
 
     if answer.done is None:
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from pagedd.cli.terminal import Style, can_show, columns_of, one_line
 from pagedd.cli.times import duration
-from pagedd.cli.words import counted
+from pagedd.core.wording import counted
 
 if TYPE_CHECKING:
     from pagedd.protocol import Status

@@ -34,6 +34,7 @@ from pagedd.core.shortage import Allowance, give_up, make_smaller
 from pagedd.core.snapshot import Snapshot, take_snapshot
 from pagedd.core.state import SchedulerState
 from pagedd.core.watch import Changes, Watch
+from pagedd.core.wording import counted
 from pagedd.errors import BadRequest, PromptTooLong, QueueFull
 
 __all__ = ["Scheduler", "SchedulerConfig"]
@@ -277,7 +278,8 @@ class Scheduler:
             return Failed(request.handle, PromptTooLong.code, message, detail)
         waiting = self._state.num_waiting
         if waiting >= config.max_queue and not again:
-            message = f"{waiting} requests are waiting; the queue takes {config.max_queue}"
+            waits = counted(waiting, "request", do="are waiting", does="is waiting")
+            message = f"{waits}; the queue takes {config.max_queue}"
             detail = {"waiting": waiting, "max_queue": config.max_queue}
             wait = self._room.wait_ms(self._state)
             return Failed(request.handle, QueueFull.code, message, detail, wait)

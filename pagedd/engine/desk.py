@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, assert_never
 
 from pagedd.core.events import Failed
 from pagedd.core.scheduler import Scheduler
+from pagedd.core.wording import counted
 from pagedd.engine.background import in_background
 from pagedd.engine.messages import (
     CancelRequest,
@@ -101,7 +102,8 @@ class Desk:
         request, limit = submit.request, self._scheduler.config.max_queue
         assert request.params.grammar is not None
         if len(self._held) >= limit and not again:
-            message = f"{len(self._held)} requests wait for their grammars; the queue takes {limit}"
+            waits = counted(len(self._held), "request", do="wait", does="waits")
+            message = f"{waits} for a grammar; the queue takes {limit}"
             self._scheduler.refuse(Failed(request.handle, QueueFull.code, message, {}), now)
             return
         self._held[request.handle] = [submit]

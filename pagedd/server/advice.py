@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagedd.server.sentences import amount, counted
+from pagedd.core.wording import counted
+from pagedd.server.sentences import amount
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from pagedd.core.events import StepEvents
+from pagedd.core.wording import counted
 from pagedd.engine.messages import (
     CancelRequest,
     Command,
@@ -110,7 +111,8 @@ class Hub:
         preparing = len(self.directory.preparing)
         if preparing >= self._max_queue:
             self.metrics.requests.queue_full += 1
-            raise QueueFull(f"{preparing} requests are being tokenised (max_queue)")
+            busy = counted(preparing, "request", do="are", does="is")
+            raise QueueFull(f"{busy} being tokenised (max_queue)")
         return self.model
 
     def next_connection(self) -> int:

@@ -17,9 +17,10 @@ from pagedd.core.events import (
     Started,
     Waiting,
 )
+from pagedd.core.wording import counted
 from pagedd.protocol import Event, Holder, Record
 from pagedd.server.journal import Entry, Told, Who
-from pagedd.server.sentences import counted, named, sentence
+from pagedd.server.sentences import named, sentence
 
 # Fields that an event and its record have under the same name.
 _SAME = {

@@ -23,6 +23,7 @@ from pagedd.core.events import (
     Started,
     Waiting,
 )
+from pagedd.core.wording import counted
 from pagedd.server.journal import Entry
 
 _LONGEST_ID = 40  # characters
@@ -71,11 +72,6 @@ def named(id: str, handle: int) -> str:
     if len(id) > _LONGEST_ID:
         id = id[: _LONGEST_ID - 1] + "…"
     return f"{id} (#{handle})" if id else f"#{handle}"
-
-
-def counted(number: int, noun: str) -> str:
-    """1 page, 2 pages."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def span(ms: float) -> str:

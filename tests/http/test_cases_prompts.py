@@ -82,6 +82,14 @@ def test_b24_what_the_template_refuses_is_a_bad_request(
     assert ask(edge, strict, messages=_user("hi"), max_tokens=4).text == "[us"
 
 
+def test_b24_other_parts_than_text_are_refused_plainly(strict: Served) -> None:
+    parts = [{"type": "text", "text": "h"}, {"type": "input_audio", "input_audio": {"data": ""}}]
+    for edge in HTTP_EDGES:
+        answer = ask(edge, strict, messages=_user(parts))
+        assert (answer.status, answer.message.count("no images, no sound")) == (400, 1)
+        assert "messages[0].content[1]" in answer.message
+
+
 def test_b24_parts_of_text_are_joined_over_http(strict: Served) -> None:
     parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
     for edge in HTTP_EDGES:

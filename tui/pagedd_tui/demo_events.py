@@ -21,6 +21,7 @@ from pagedd.core.events import (
     StepEvents,
     Waiting,
 )
+from pagedd.core.wording import counted
 from pagedd.protocol import Holder
 
 Told = (
@@ -89,7 +90,7 @@ def fields_of(event: Told, names: Names) -> dict[str, Any]:
             return {"kind": "evicted", "text": _evicted(event), **event._asdict()}
         case Accepted(handle, place):
             who = _name(names, handle)
-            where = f"behind {_counted(place, 'other')}" if place else "first in the queue"
+            where = f"behind {counted(place, 'other')}" if place else "first in the queue"
             text = f"{who} joined the queue, {where}."
             more: dict[str, Any] = {"queue_position": place}
             if handle in names:
@@ -124,10 +125,6 @@ def _about(
     return {"kind": kind, "text": text, "handle": handle, **who, **more}
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _id(names: Names, handle: int) -> str:
     return names[handle].id if handle in names else ""
 
@@ -142,7 +139,7 @@ def _name(names: Names, handle: int, choice: int | None = None) -> str:
 def _started(event: Started, names: Names) -> dict[str, Any]:
     text = (
         f"{_name(names, event.handle)} was admitted after {event.queued_ms / 1e3:.1f} s with "
-        f"{_counted(event.pages, 'page')}; {event.cached_tokens:,} of its prompt tokens were in "
+        f"{counted(event.pages, 'page')}; {event.cached_tokens:,} of its prompt tokens were in "
         f"the cache."
     )
     more = {name: getattr(event, name) for name in ("cached_tokens", "queued_ms", "pages")}
@@ -164,7 +161,7 @@ def _waiting(event: Waiting, names: Names) -> dict[str, Any]:
         text += f"; most are held by {', '.join(held)}"
     if event.ahead:
         first = _name(names, event.first)
-        text += f"; {_counted(event.ahead, 'sequence')} before it, first {first}"
+        text += f"; {counted(event.ahead, 'sequence')} before it, first {first}"
     same = ("limit", "needed", "available", "short", "headroom", "ahead", "others")
     more: dict[str, Any] = {name: getattr(event, name) for name in same}
     more |= {"index": event.choice, "first": _id(names, event.first), "first_handle": event.first}
@@ -185,10 +182,10 @@ def _waiting(event: Waiting, names: Names) -> dict[str, Any]:
 def _running(event: Running, names: Names) -> dict[str, Any]:
     who = _name(names, event.handle, event.choice)
     if event.state == "decoding":
-        does = f"is decoding, {_counted(event.generated, 'token')} so far"
+        does = f"is decoding, {counted(event.generated, 'token')} so far"
     else:
         does = f"computes what it has, {event.computed:,} of {event.tokens:,} tokens so far"
-    held = f"{_counted(event.pages, 'page')}, {event.shared:,} of them shared"
+    held = f"{counted(event.pages, 'page')}, {event.shared:,} of them shared"
     more = event._asdict()
     more["index"] = more.pop("choice")
     return _about(event.handle, names, "running", f"{who} {does}, on {held}.", more)
@@ -202,7 +199,7 @@ def _preempted(event: Preempted, names: Names) -> dict[str, Any]:
         if event.taker == event.handle
         else f"gave way to {taker}, which lacked {event.lack}"
     )
-    pages = _counted(event.pages, "page")
+    pages = counted(event.pages, "page")
     went = "went to host memory" if event.mode == "swap" else "are to be computed again"
     if event.choice_of_mode == "swap_space_full":
         why = f"host memory is full, {event.host_available:,} of {event.host_needed:,} pages free"
@@ -221,14 +218,14 @@ def _preempted(event: Preempted, names: Names) -> dict[str, Any]:
 def _resumed(event: Resumed, names: Names) -> dict[str, Any]:
     who = _name(names, event.handle, event.choice)
     way = "is back from host memory" if event.mode == "swap" else "is back to compute again"
-    text = f"{who} {way}: {event.kept:,} of {_counted(event.tokens, 'token')} are still there."
+    text = f"{who} {way}: {event.kept:,} of {counted(event.tokens, 'token')} are still there."
     more = event._asdict()
     more |= {"index": more.pop("choice"), "kept_tokens": more.pop("kept")}
     return _about(event.handle, names, "resumed", text, more)
 
 
 def _evicted(event: Evicted) -> str:
-    pages = _counted(event.pages, "cached page")
+    pages = counted(event.pages, "cached page")
     kept = f", {event.saved:,} kept in host memory" if event.saved else ""
     forgot = f"; host memory forgot {event.host_pages:,}" if event.host_pages else ""
     return f"{pages} made room for others{kept}{forgot}."
@@ -239,10 +236,10 @@ def _finished(event: Finished, names: Names) -> dict[str, Any]:
     ended = "was cancelled" if event.cancelled else "finished"
     text = (
         f"{_name(names, event.handle)} {ended}: queued {ledger.queued_ms / 1e3:.1f} s, decoded for "
-        f"{ledger.decode_ms / 1e3:.1f} s, at most {_counted(ledger.pages_peak, 'page')}"
+        f"{ledger.decode_ms / 1e3:.1f} s, at most {counted(ledger.pages_peak, 'page')}"
     )
     if ledger.preemptions:
-        times = _counted(ledger.preemptions, "time")
+        times = counted(ledger.preemptions, "time")
         text += f", preempted {times} for {ledger.preempted_ms / 1e3:.1f} s"
     more = {
         "reason": "cancelled" if event.cancelled else "finished",

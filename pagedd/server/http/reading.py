@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ BODY_TIMEOUT_S = 30.0
 _TYPES = ("application/json", "application/x-www-form-urlencoded")  # the second by curl -d
 T = TypeVar("T")
 R = TypeVar("R")
+_PART_TYPE = re.compile(r"content\[\d+\]\.type\b")
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
@@ -60,6 +62,8 @@ def decode(data: bytes, kind: type[T]) -> T:
         repeated = repeated_key(text)
     except msgspec.ValidationError as error:
         message = named(str(error), read_anything(text, msgspec.json.decode))
+        if _PART_TYPE.search(message):
+            message += " (parts of a content are text: no images, no sound)"
         raise BadRequest(shortened(message.replace("frame: ", "body: ", 1))) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         wrong = without_form(read_leniently(text))
