@@ -81,7 +81,7 @@ def test_short_memory_shows_host_pages_and_preemptions() -> None:
     )
     assert "25% from the prefix cache (20 tokens of it in host memory)" in lines[5]
     assert lines[6] == (
-        "preempted 12 by swap · 3 by recompute · 1204 tokens recomputed · 34.0 MiB swapped"
+        "preempted 12 by swap · 3 by recompute · 1,204 tokens recomputed · 34.0 MiB swapped"
     )
 
 
