@@ -48,6 +48,10 @@ GRACE_S = 0.5  # between asking an engine to end and killing it
 
 State = Literal["loading", "ready", "stalled", "failed"]
 
+# What glibc (since 2.35) hands out lies in huge pages where the system has them: a step touches
+# much memory that others have driven out since the last one.
+_IN_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
 
 class EngineOwner(Protocol):
     """Who is told what the engine does. Called in the daemon's event loop; must not block."""
@@ -163,6 +167,7 @@ class Supervisor:
                 stdout=subprocess.PIPE,  # what a library prints is a log line
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
+                env=_IN_HUGE_PAGES | os.environ,
                 start_new_session=True,  # Ctrl-C may come before Python could ignore it
             )
             self.engine_pid = process.pid
