@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,14 @@ def folded(items: list[Item]) -> Model:
     return model
 
 
+def begun_anew(pid: int) -> bool:
+    """Whether it began again with its memory in huge pages, where there are such."""
+    if sys.platform != "linux":
+        return True
+    given = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return b"GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in given and b"PYTHONMALLOC=malloc" in given
+
+
 def test_requests_are_seen_and_recorded(start: Start, home: Path) -> None:
     url, feed = tight(start), home / "live.feed"
     env = environment(home, PAGEDD_URL=url, TERM="xterm-256color", COLUMNS="120", LINES="40")
@@ -55,6 +64,7 @@ def test_requests_are_seen_and_recorded(start: Start, home: Path) -> None:
         ThreadPoolExecutor(1) as pool,
     ):
         screen.expect(f"device pages {NUM_PAGES}")
+        assert begun_anew(screen.process.pid)
         served = pool.submit(serve, url, requests, enough)
         try:
             screen.expect("greedy")
