@@ -100,7 +100,7 @@ def test_the_document_is_valid(served: Served) -> None:
 
 
 def test_some_cases_of_every_operation(served: Served) -> None:
-    seen = fuzz(served, 12)
+    seen = fuzz(served, 20)  # among fewer there may be none that is right
     assert seen["/v1/completions 200"]
     assert seen["/v1/completions 400"]
 
