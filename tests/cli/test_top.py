@@ -141,6 +141,7 @@ def test_keys_are_read_whatever_comes_between_them(env: dict[str, str]) -> None:
         screen.expect("REQUEST")  # it lay under the help
         os.kill(screen.process.pid, signal.SIGTSTP)
         screen.expect("\x1b[?1049l")
+        os.waitid(os.P_PID, screen.process.pid, os.WSTOPPED | os.WNOWAIT)
         os.kill(screen.process.pid, signal.SIGCONT)
         screen.expect("at a glance")
         screen.type("q")
