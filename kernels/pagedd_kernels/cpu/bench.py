@@ -5,7 +5,7 @@ near does it come to a plain read of as many bytes by as many threads? And what 
 the same kernel over pages in random order, against one page as long as the sequence?
 
 On virtual machines whose host gives memory in small pages, each such page costs a walk through two
-tables; the longer pages of 64 tokens let the processor make it beforehand.
+tables, which one run of memory spares the processor in part: what pages cost there is the memory's.
 
 What is compared runs in turns, and medians are taken, so that a change of the machine's mood hits
 both sides. A run goes through several layers, each with keys of its own, as a step does.
@@ -34,7 +34,7 @@ from pagedd_kernels.cpu.threads import default_threads
 from pagedd_kernels.cpu.weights import HUGE_PAGE
 from pagedd_kernels.inputs import PagedInputs
 
-PAGE_SIZES = (32, 64)  # the default on a CPU, and what suits long contexts
+PAGE_SIZES = (32, 64)  # the default on a CPU, and the next one
 TOTAL_BYTES = 256 << 20  # of keys and values in a case, about: more than the caches near the cores
 MAX_LAYERS = 32
 

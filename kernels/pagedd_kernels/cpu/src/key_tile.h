@@ -45,13 +45,14 @@ struct KeyRows {
   }
 
  private:
-  // Asks for the first lines of keys that lie together, and of their values: of every 4,096 bytes,
-  // as far as processors read on by themselves. (Inlined by force, for GCC drops calls that only
-  // prefetch.)
+  // Asks for eight lines of keys that lie together, and of their values: the first ones of every
+  // 4,096 bytes, as far as processors read on by themselves. (Inlined by force, for GCC drops calls
+  // that only prefetch.)
   [[gnu::always_inline]] void announce(const T* row, int64_t numbers) const {
-    constexpr int64_t LINE = 64 / sizeof(T), FAR = 4096 / sizeof(T), LEAD = 4 * LINE;
+    constexpr int64_t LINE = 64 / sizeof(T), FAR = 4096 / sizeof(T);
+    const int64_t lead = std::max<int64_t>(1, 8 / ceil_div(numbers, FAR)) * LINE;
     for (int64_t i = 0; i < numbers; i += FAR) {
-      for (int64_t j = i; j < std::min(i + LEAD, numbers); j += LINE) {
+      for (int64_t j = i; j < std::min(i + lead, numbers); j += LINE) {
         __builtin_prefetch(row + j, 0, 2);
         __builtin_prefetch(row + value_offset + j, 0, 2);
       }
@@ -60,11 +61,12 @@ struct KeyRows {
 };
 
 // The next tile, asked for key by key at an even pace in all phases of the work on this one: memory
-// then works as long as the processor does, while a burst of requests would make it wait.
+// then works as long as the processor does, while a burst of requests would make it wait. Keys of
+// both halves take turns: as the values lie elsewhere, processors read on in four places at once.
 template <class T>
 class Ahead {
  public:
-  Ahead(const KeyRows<T>& next, int64_t d) : next_(next), d_(d), at_(next.lo) {}
+  Ahead(const KeyRows<T>& next, int64_t d) : next_(next), d_(d) {}
 
   // A phase of so many steps, at whose end `keys` of the TILE will have been asked for.
   void phase(int keys, int64_t steps) {
@@ -75,8 +77,10 @@ class Ahead {
   [[gnu::always_inline]] void step() {
     constexpr int64_t LINE = 64 / sizeof(T);
     due_ += pace_;
-    for (const int end = std::min(static_cast<int>(due_ >> 16), next_.hi); at_ < end; ++at_) {
-      const T *key = next_.key[at_], *value = key + next_.value_offset;
+    for (const int end = std::min(static_cast<int>(due_ >> 16), TILE); at_ < end; ++at_) {
+      const T* key = next_.key[at_ % 2 * (TILE / 2) + at_ / 2];
+      if (key == nullptr) continue;
+      const T* value = key + next_.value_offset;
       for (int64_t i = 0; i < d_; i += LINE) {
         __builtin_prefetch(key + i, 0, 2);
         __builtin_prefetch(value + i, 0, 2);
@@ -87,7 +91,7 @@ class Ahead {
  private:
   const KeyRows<T>& next_;
   const int64_t d_;
-  int at_;
+  int at_ = 0;                  // how many keys were asked for
   int64_t due_ = 0, pace_ = 0;  // keys, in parts of 65536
 };
 
