@@ -32,7 +32,7 @@ DEFAULT_WEB_PORT = 7412
 DEFAULT_SIZE, DEFAULT_AT_S = "120x40", 20.0  # of a screenshot
 
 # Of the C library, and of Python's own allocator, which takes memory in small pieces.
-_IN_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONMALLOC": "malloc"}
+IN_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONMALLOC": "malloc"}
 _PROGRAMS = ("pagedd", "__main__.py", "main.py")  # what this module may be part of
 
 
@@ -137,11 +137,11 @@ def _in_huge_pages() -> None:
     A picture touches what rested since the last one, and the engine has driven it out: with few
     pages to be looked up anew, it costs a third.
     """
-    asked = os.environ.keys() & _IN_HUGE_PAGES.keys()
+    asked = os.environ.keys() & IN_HUGE_PAGES.keys()
     if sys.platform != "linux" or asked or Path(sys.argv[0]).name not in _PROGRAMS:
         return
     with suppress(OSError):
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | _IN_HUGE_PAGES)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | IN_HUGE_PAGES)
 
 
 def _need_terminal() -> None:

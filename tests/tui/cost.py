@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator
 import anyio
 import psutil
 
+from pagedd.cli.top import IN_HUGE_PAGES
 from pagedd.errors import RequestNotFound
 from pagedd.protocol import Counters, Explanation, Hello, Limits, PageCells, SequenceRow, State
 from pagedd_tui.app import run_top
@@ -106,7 +107,7 @@ def measure(pages: int, changes: int) -> float:
         os.environ["TERM"] = "xterm-256color"
         os.environ["COLORTERM"] = "truecolor"
         arguments = [sys.executable, "-m", "tests.tui.cost", "--child", str(pages), str(changes)]
-        os.execv(sys.executable, arguments)
+        os.execve(sys.executable, arguments, os.environ | IN_HUGE_PAGES)  # as `pagedd top` does
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     try:
         drain(fd, SETTLE_S)
