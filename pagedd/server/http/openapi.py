@@ -127,12 +127,8 @@ def _get(summary: str, answer: type | None) -> dict[str, Any]:
 def _event(chunk: type) -> dict[str, Any]:
     """One event of a stream; the data of the last one is ``[DONE]``."""
     content = {"anyOf": [_ref(chunk), _ref(answers.ErrorAnswer)]}
-    data = {
-        "type": "string",
-        "description": "JSON; [DONE] in the last event",
-        "contentMediaType": "application/json",
-        "contentSchema": content,
-    }
+    part = {"contentMediaType": "application/json", "contentSchema": content}
+    data = {"type": "string", "anyOf": [{"const": "[DONE]"}, part]}
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
