@@ -8,7 +8,8 @@ from rich.style import Style
 
 from pagedd.protocol import CACHED, FREE, SHARED, Record, SequenceRow
 from pagedd_tui import tones
-from pagedd_tui.columns import is_held, name_of
+from pagedd_tui.columns import name_of
+from pagedd_tui.holders import holders
 from pagedd_tui.model import Model
 from pagedd_tui.plain import Line, clip, fold, line, pad, plain
 
@@ -45,13 +46,19 @@ def glance_lines(
 
 def most_pages(model: Model) -> str:
     """Which request holds the most pages of the device."""
-    held = [row for row in model.rows.values() if is_held(row)]
-    most = max(held, key=_pages, default=None)
-    if most is None or not most.pages:
+    found = holders(model)
+    if not found:
         return "no request holds a page of the device"
+    first, *others = found
     total = len(model.pages)
-    share = f", {most.pages / total:.0%}" if total else ""
-    return f"{name_of(most, 40)} holds {most.pages} of {total} pages{share}; it is {most.state}"
+    share = f", {first.pages / total:.0%}" if total else ""
+    several = f", in {len(first.rows)} choices" if len(first.rows) > 1 else ""
+    equal = [other.name(24) for other in others if other.pages == first.pages]
+    also = f"; {equal[0]} as many" if len(equal) == 1 else f"; {len(equal)} others as many"
+    return (
+        f"{first.name(40)} holds {first.pages} of {total} pages{share}{several}; "
+        f"it is {first.state}{also if equal else ''}"
+    )
 
 
 def why_next(model: Model, row: SequenceRow | None, reason: Record | None) -> str:
@@ -98,14 +105,10 @@ def reason_of(records: Sequence[Record], handle: int, index: object) -> Record |
 
 def _holders(model: Model) -> str:
     """Those that hold the most pages of the device, and how many."""
-    held = sorted((row for row in model.rows.values() if is_held(row)), key=_pages, reverse=True)
-    return ", ".join(f"{name_of(row, 24)} ({row.pages})" for row in held[:_MOST]) or "nobody"
+    most = holders(model)[:_MOST]
+    return ", ".join(f"{each.name(24)} ({each.pages})" for each in most) or "nobody"
 
 
 def _answer(label: str, folded: list[str], style: Style) -> list[Line]:
     head = line((pad(label, _LABEL), tones.KEY), (folded[0], style))
     return [head, *(line((" " * _LABEL, tones.TEXT), (text, style)) for text in folded[1:])]
-
-
-def _pages(row: SequenceRow) -> tuple[int, int]:
-    return row.pages, -row.handle

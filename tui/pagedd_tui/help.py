@@ -29,7 +29,7 @@ _READING = (
     "just now, or of the chosen request.",
 )
 _ANSWERS = (
-    ("most pages", "the request that holds the most pages of the device"),
+    ("most pages", "the request whose choices together hold the most pages of the device"),
     ("next", "the first of the queue, marked in the table too: what it waits for, needs and lacks"),
     ("sharing", "how many prompt tokens were found in the cache, and how many pages are shared"),
 )
