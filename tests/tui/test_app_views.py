@@ -146,7 +146,7 @@ async def test_a_glance_says_why_the_first_waits_as_the_daemon_explains() -> Non
 
 async def test_a_glance_says_whether_sharing_works() -> None:
     async with dashboard(*START) as bench:
-        assert "works: 40% of prompt tokens came from the cache, 4 pages shared now" in bench.text()
+        assert "works: 40% of prompt tokens came from the cache, 4 pages shared" in bench.text()
         await bench.put(keyframe(2, [0] * 64, prefix_hit_rate=0.0))
         assert "nothing is shared yet" in bench.text()
         assert "nobody waits" in bench.text()

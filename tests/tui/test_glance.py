@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pagedd.protocol import FREE, OWNED, SHARED, Record
-from pagedd_tui.glance import most_pages, why_next
+from pagedd_tui.glance import glance_lines, most_pages, why_next
 from pagedd_tui.model import Model
 from tests.tui.fake_source import keyframe, row
 
@@ -95,3 +95,14 @@ def test_one_choice_alone_is_called_by_its_name() -> None:
     assert most_pages(model).startswith("r1/2 holds 3 of 3 pages")
     model.take(keyframe(2, [FREE] * 3, rows[:1]))
     assert most_pages(model) == "no request holds a page of the device"
+
+
+def test_why_the_next_waits_is_told_to_its_end_first() -> None:
+    model = picture()
+    model.rows |= {(n, 0): row(n, pages=5) for n in (5, 6)}  # equals make the first answer long
+    lines = glance_lines(model, model.rows[3, 0], waiting(), "»", 70, 5)
+    text = ["".join(part.text for part in each) for each in lines]
+    assert "Most are held by r1 (5), r5 (5), r6 (5)" in " ".join(" ".join(text).split())
+    assert text[0].startswith("most pages")
+    assert text[0].endswith("…")
+    assert len(text) == 5

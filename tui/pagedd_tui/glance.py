@@ -32,16 +32,23 @@ def glance_lines(
         ("sharing", sharing(model), tones.TEXT),
     ]
     spare = max(height - len(answers), 0)
+    told: dict[int, list[str]] = {}
+    for place in (1, 0, 2):  # why the next waits is the longest, and is asked most
+        told[place] = _folded(answers[place][1], max(width - _LABEL, 8), spare)
+        spare -= len(told[place]) - 1
     lines: list[Line] = []
-    for label, text, style in answers:
-        room = max(width - _LABEL, 8)
-        folded = fold(text, room, spare + 2)
-        if len(folded) > spare + 1:
-            rest = " ".join(folded[spare:])
-            folded = [*folded[:spare], clip(f"{rest} {text[len(rest) :]}", room)]
-        spare -= len(folded) - 1
-        lines += _answer(label, folded, style)
+    for place, (label, _, style) in enumerate(answers):
+        lines += _answer(label, told[place], style)
     return lines[:height]
+
+
+def _folded(text: str, room: int, spare: int) -> list[str]:
+    """Lines of the text: one, and at most ``spare`` more; what goes beyond them is cut."""
+    folded = fold(text, room, spare + 2)
+    if len(folded) <= spare + 1:
+        return folded
+    rest = " ".join(folded[spare:])
+    return [*folded[:spare], clip(f"{rest} {text[len(rest) :]}", room)]
 
 
 def most_pages(model: Model) -> str:
@@ -90,7 +97,7 @@ def sharing(model: Model) -> str:
     kept = model.pages.counts[CACHED]
     verdict = "works" if rate > 0 or shared else "nothing is shared yet"
     return (
-        f"{verdict}: {rate:.0%} of prompt tokens came from the cache, {shared} pages shared now; "
+        f"{verdict}: {rate:.0%} of prompt tokens came from the cache, {shared} pages shared; "
         f"{kept} cached for later"
     )
 
