@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
-import anyio
 from msgspec import Struct
 
 from pagedd.server.outbox import Piece
@@ -25,7 +25,8 @@ class Mailbox:
         self._entries: list[tuple[int, Struct | Piece]] = []
         self._growing: dict[tuple[int, int], Piece] = {}  # handle and choice
         self._size = 0  # bytes
-        self._wake: anyio.Event | None = None
+        # Made for each piece of text of each stream: an event of anyio's costs several times as much.
+        self._wake: asyncio.Future[None] | None = None
 
     def put(self, frame: Struct, handle: int | None = None) -> None:
         """It stays behind the pieces of ``handle`` that wait already."""
@@ -57,8 +58,8 @@ class Mailbox:
     async def take(self) -> list[tuple[int, Struct | Piece]]:
         """All that waits, each with the handle of its request; at least one, waited for."""
         while not self._entries:
-            self._wake = anyio.Event()
-            await self._wake.wait()
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
         entries, self._entries = self._entries, []
         self._growing.clear()
         self._size = 0
@@ -68,7 +69,8 @@ class Mailbox:
         full = self._size > self._limit
         self._size += size
         if self._wake is not None:
-            self._wake.set()
+            if not self._wake.done():  # as it is when its taker was cancelled
+                self._wake.set_result(None)
             self._wake = None
         if full:  # one entry alone may be larger: that is a long answer, not a slow client
             self._on_full()
