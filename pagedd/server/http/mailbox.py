@@ -25,7 +25,7 @@ class Mailbox:
         self._entries: list[tuple[int, Struct | Piece]] = []
         self._growing: dict[tuple[int, int], Piece] = {}  # handle and choice
         self._size = 0  # bytes
-        # Made for each piece of text of each stream: an event of anyio's costs several times as much.
+        # Made for each piece of text: an event of anyio costs several times as much.
         self._wake: asyncio.Future[None] | None = None
 
     def put(self, frame: Struct, handle: int | None = None) -> None:
