@@ -249,3 +249,13 @@ async def test_no_colour_means_none() -> None:
     async with dashboard(*START, palette=palette) as bench:
         assert "NoColor" in {type(each).__name__ for each in bench.app.get_line_filters()}
         assert "█" in bench.text()
+
+
+@pytest.mark.parametrize(
+    ("title", "tag"), [("live", "LIVE"), ("replay a b", "REPLAY"), ("demo", "DEMO")]
+)
+async def test_the_footer_says_what_plays(title: str, tag: str) -> None:
+    async with dashboard(*START, source=FakeSource(title=title)) as bench:
+        assert bench.app.panels.footer.text[0].startswith(f" {tag} ")
+        await bench.press("space")
+        assert bench.app.panels.footer.text[0].startswith(" FROZEN ")

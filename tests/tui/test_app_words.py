@@ -211,7 +211,7 @@ def test_memory_of_the_past_is_bounded() -> None:
 
 @pytest.mark.parametrize("width", range(1, 160, 7))
 def test_the_footer_fits(width: int) -> None:
-    shown = words(footer_line(Looking(PLAIN), True, True, width))
+    shown = words(footer_line(Looking(PLAIN), "live", True, width))
     assert shown.startswith(" LIVE ")
     assert width < 40 or cell_len(shown) <= width
 

@@ -1,4 +1,4 @@
-"""The last line: live or frozen, the keys, the views."""
+"""The last line: what plays or that it is frozen, the keys, the views."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _OF_ONE = frozenset(("back", "cancel", "priority"))
 _OF_MANY = frozenset(("filter", "sort", "open", "colour", "zoom_in", "next_panel"))
 
 
-def footer_line(looking: Looking, live: bool, can_command: bool, width: int) -> Line:
-    """The state and the views have room first, then as many keys as fit."""
-    tag = " LIVE " if live else " FROZEN "
-    parts: list[tuple[str, Style]] = [(tag, tones.BANNER)]
+def footer_line(looking: Looking, playing: str, can_command: bool, width: int) -> Line:
+    """``playing`` and the views have room first, then as many keys as fit."""
+    parts: list[tuple[str, Style]] = [(f" {playing.upper()} ", tones.BANNER)]
     views: list[tuple[str, Style]] = []
     for number, name in VIEWS.items():
         chosen = number == looking.view and looking.subject is None

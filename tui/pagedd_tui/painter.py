@@ -203,7 +203,8 @@ class Painter:
         width = panels.header.size.width
         panels.header.set_lines([header_line(self._feed, model, self.title, now, width, dot)])
         width = panels.footer.size.width
-        panels.footer.set_lines([footer_line(looking, self._ring.live, self.can_command, width)])
+        playing = self.title.split()[0] if self._ring.live else "frozen"  # live, replay, demo
+        panels.footer.set_lines([footer_line(looking, playing, self.can_command, width)])
 
     def _paint_summary(
         self,
