@@ -67,6 +67,7 @@ def test_a_message_begins_a_line_where_it_meets_the_answer(
 def test_stats_begin_a_line_on_a_terminal_that_shows_the_end_of_a_pipe(
     env: dict[str, str], daemon: FakeDaemon
 ) -> None:
+    daemon.texts = ["Hello"]  # in one piece: whether ``cat`` or the command writes first is open
     line = f"{shlex.join([*PAGEDD, 'generate', '--stats', 'hi'])} | cat"
     with on_terminal("-c", line, env={**env, "NO_COLOR": "1"}, pagedd=["/bin/sh"]) as screen:
         assert screen.wait() == 0
