@@ -110,7 +110,7 @@ class Conversation:
                 output.show("\n[interrupted]\n")
             raise
         except PageddError:
-            output.before_message()
+            print(end=output.lead(), file=sys.stderr, flush=True)
             raise
         output.end_line()
         self.turns = [*asked, Message("assistant", "".join(parts))]

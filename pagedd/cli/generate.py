@@ -180,7 +180,7 @@ def _answer(
     try:
         answer = ask(connection, request, interrupts, output.show)
     except PageddError:
-        output.before_message()
+        print(end=output.lead(), file=sys.stderr, flush=True)
         raise
     if args.json:
         _print_json(answer)
@@ -189,8 +189,7 @@ def _answer(
     elif answer.done is not None:
         _print_choices(answer, output.show)
     if args.stats:
-        output.before_message()
-        _print_stats(answer)
+        _print_stats(answer, output.lead())
     return 130 if answer.interrupted else 0
 
 
@@ -213,7 +212,7 @@ def _print_choices(answer: Answer, show: Callable[[str], None]) -> None:
             show("\n")
 
 
-def _print_stats(answer: Answer) -> None:
+def _print_stats(answer: Answer, lead: str) -> None:
     from pagedd.cli.terminal import say
     from pagedd.core.wording import counted
 
@@ -231,4 +230,4 @@ def _print_stats(answer: Answer) -> None:
     if ledger.preemptions:
         times = counted(ledger.preemptions, "time")
         line += f", preempted {times} for {ledger.preempted_ms:.0f} ms"
-    say(line)
+    say(line, lead)

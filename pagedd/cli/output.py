@@ -28,12 +28,16 @@ class Output:
         if self._terminal and self._in_line:
             self.show("\n")
 
-    def before_message(self) -> None:
-        """Begin a line of standard error where it would go on in the middle of the answer."""
+    def lead(self) -> str:
+        """What a message on standard error has to begin with, so that it begins a line.
+
+        It is for the same write as the message: what comes out of a pipe could come between two.
+        """
         self.end_line()
-        if self._in_line and _seen_together():
-            print(file=sys.stderr, flush=True)
-            self._in_line = False
+        if not (self._in_line and _seen_together()):
+            return ""
+        self._in_line = False
+        return "\n"
 
 
 def _seen_together() -> bool:

@@ -100,9 +100,9 @@ def prepare_streams() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
 
 
-def say(message: str) -> None:
-    """One line on standard error."""
-    print(f"pagedd: {one_line(message)}", file=sys.stderr, flush=True)
+def say(message: str, lead: str = "") -> None:
+    """One line on standard error, behind ``lead``."""
+    print(f"{lead}pagedd: {one_line(message)}", file=sys.stderr, flush=True)
 
 
 def write_json(encoded: bytes) -> None:
