@@ -29,8 +29,12 @@ _READING = (
     "just now, or of the chosen request.",
 )
 _ANSWERS = (
-    ("most pages", "the request whose choices together hold the most pages of the device"),
-    ("next", "the first of the queue, marked in the table too: what it waits for, needs and lacks"),
+    ("most pages", "of the device; what the choices of a request share counts once"),
+    (
+        "next",
+        "the first of the queue, marked in the table too: what it waits for, needs and lacks; what "
+        "is to stay available is for those that run, which grow",
+    ),
     ("sharing", "how many prompt tokens were found in the cache, and how many pages are shared"),
 )
 _HEADER = (
