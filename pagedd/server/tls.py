@@ -12,6 +12,9 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     """Raises UsageError: one line that names the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Tickets for a next session come after the handshake, when clients with a thread that reads and
+    # one that writes do both at once: OpenSSL does not promise that they may.
+    context.num_tickets = 0
     load(context, files)
     return context
 
