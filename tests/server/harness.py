@@ -92,7 +92,7 @@ def alive(pid: int) -> bool:
     """Does the process run? A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it was gone, or went while it was read
         return False
 
 
