@@ -40,7 +40,8 @@ class Backend(Protocol):
     """Every operation of a decoder step over the paged cache.
 
     The cache is ``[num_pages, layers, 2, kv_heads, page_size, head_dim]`` (2: keys, values) in the
-    activations' dtype. All arithmetic is float32 inside, rounded once when it is stored.
+    activations' dtype. Pages and layers may lie anywhere, a layer's part of a page is in one piece.
+    All arithmetic is float32 inside, rounded once when it is stored.
     """
 
     name: str
@@ -90,8 +91,9 @@ class Backend(Protocol):
     def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
         """Copy whole pages: ``pairs [n, 2]`` int64 of (page of ``source``, page of ``target``).
 
-        Both are contiguous caches of one page shape, on the device; no two pairs name the same page
-        of ``target``. They may be one tensor: then no page is in both columns.
+        Both are caches of one page shape, on the device, with pages in one piece; in a CPU's memory
+        their layers may lie apart. No two pairs name the same page of ``target``. They may be one
+        tensor: then no page is in both columns.
         """
         ...
 

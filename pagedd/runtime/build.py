@@ -48,8 +48,9 @@ def _runner(
     config: EngineConfig, loaded: LoadedModel, shape: EngineShape, grammars: Grammars | None
 ) -> Runner:
     spec = loaded.spec
-    dims = (shape.num_pages, spec.num_layers, 2, spec.num_kv_heads, shape.page_size, spec.head_dim)
-    cache = map_zeros(dims, spec.cache_dtype)
+    block = (2, spec.num_kv_heads, shape.page_size, spec.head_dim)
+    # layer by layer: what a layer reads lies near each other, so more addresses are known already
+    cache = map_zeros((spec.num_layers, shape.num_pages, *block), spec.cache_dtype).transpose(0, 1)
     longest = -(-shape.max_model_len // shape.page_size)
     reserve = min(longest, SWAP_RESERVE // shape.page_bytes)
     host_cache = HostCache(cache, shape.num_host_pages, reserve)

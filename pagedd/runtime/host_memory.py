@@ -6,7 +6,7 @@ import ctypes
 import math
 import mmap
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import torch
@@ -35,11 +35,13 @@ class Populated:
     """The beginning of ``memory`` that is in place, so that nobody who writes it waits for it.
 
     To be given a page by the system costs more than to copy one. Elsewhere than on Linux nothing
-    is ever populated, and pages come one by one.
+    is ever populated, and pages come one by one. ``memory`` may lie anywhere in a mapping.
     """
 
     def __init__(self, memory: Tensor) -> None:
         self._memory = memory  # keeps it mapped
+        # madvise(2) takes whole pages: what is before the memory in its first one comes as well
+        self._before = memory.data_ptr() % mmap.PAGESIZE
         self._madvise = _madvise()
         self._size = memory.nbytes if self._madvise else 0
         self.end = 0  # bytes from the beginning that are in place
@@ -49,29 +51,31 @@ class Populated:
         stop = min(end, self.end + limit, self._size)
         while self._madvise is not None and self.end < stop:
             length = min(_PIECE, self._size - self.end)
-            if self._madvise(self._memory.data_ptr() + self.end, length, _POPULATE_WRITE):
+            begin = self._memory.data_ptr() - self._before + self.end
+            if self._madvise(begin, self._before + length, _POPULATE_WRITE):
                 self._size = self.end  # an older kernel, or no memory: then it comes as it can
                 return
             self.end += length
 
 
 class AheadOfUse:
-    """Populates ``memory``, which is given away from the lowest page on, before it is needed.
+    """Populates memory that is given away by pages, from the lowest on, before it is needed.
 
     As far ahead as use has come, at least ``at_least`` bytes: a daemon with little to do stays
-    small, and one with much to do meets memory that is there. ``page_bytes``: of each page.
+    small, and one with much to do meets memory that is there. ``areas`` [pages, …] each hold a part
+    of every page, without gaps.
     """
 
-    def __init__(self, memory: Tensor, page_bytes: int, at_least: int) -> None:
-        self._populated = Populated(memory)
-        self._page_bytes = page_bytes
-        self._at_least = at_least
-        self._used = 0  # bytes from the beginning
+    def __init__(self, areas: Sequence[Tensor], at_least: int) -> None:
+        self._areas = [Populated(area) for area in areas]
+        self._page_bytes = areas[0][0].nbytes  # in one area
+        self._at_least = -(-at_least // len(areas))
+        self._used = 0  # bytes from the beginning of each area
 
     @property
     def bytes_in_place(self) -> int:
-        """From the beginning of the memory."""
-        return self._populated.end
+        """From the beginnings of the areas."""
+        return sum(area.end for area in self._areas)
 
     def use(self, page: int) -> None:
         """``page`` was given away."""
@@ -79,9 +83,13 @@ class AheadOfUse:
 
     def extend(self) -> bool:
         """Populate a little more: some tenths of a millisecond. False: there is enough."""
-        before = self._populated.end
-        self._populated.extend(self._used + max(self._used, self._at_least), _PIECE)
-        return self._populated.end > before
+        wanted = self._used + max(self._used, self._at_least)
+        for area in sorted(self._areas, key=lambda area: area.end):
+            before = area.end
+            area.extend(wanted, _PIECE)
+            if area.end > before:
+                return True
+        return False
 
 
 def _madvise() -> Callable[[int, int, int], int] | None:

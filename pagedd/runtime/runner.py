@@ -23,7 +23,8 @@ CACHE_AHEAD = 256 << 20
 class Runner:
     """Owns the KV cache, the persistent batch and the sampler of one model.
 
-    ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype.
+    ``cache`` [num_pages, layers, 2, kv_heads, page_size, head_dim] in the model's dtype; in memory
+    layers come first.
     ``phases`` holds the seconds that the last step spent in build, execute and sample, and in swap
     those of the copies to host memory or back that ended in it.
     """
@@ -45,7 +46,7 @@ class Runner:
         self.batch = batch
         self.sampler = sampler
         self.phases: dict[str, float] = {}
-        self._ahead = AheadOfUse(cache, cache[0].nbytes, CACHE_AHEAD)
+        self._ahead = AheadOfUse(cache.unbind(1), CACHE_AHEAD)
 
     def prepare(self) -> bool:
         """See ``engine.loop.Runner``: has memory for the next pages of the cache in place."""

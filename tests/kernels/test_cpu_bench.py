@@ -6,6 +6,7 @@ import torch
 
 from pagedd_kernels.cpu import bench
 from pagedd_kernels.cpu.backend import CpuBackend
+from pagedd_kernels.cpu.bench_case import filled_memory
 
 SHAPE = bench.Shape("small", 4, 2, 64)
 
@@ -18,19 +19,19 @@ def test_what_is_compared_takes_turns_and_the_first_round_does_not_count() -> No
 
 
 def test_a_case_is_as_large_as_was_asked_for_or_one_layer() -> None:
-    token = SHAPE.bytes_per_token(torch.bfloat16)
-    assert token == 2 * 2 * 64 * 2
-    assert bench.layers_for(SHAPE, 2, 64, 5 * 128 * token, torch.bfloat16) == 5
-    assert bench.layers_for(SHAPE, 2, 64, 1, torch.bfloat16) == 1
-    assert bench.layers_for(SHAPE, 2, 64, 1 << 40, torch.bfloat16) == bench.MAX_LAYERS
+    assert SHAPE.numbers_per_token == 2 * 2 * 64
+    token = 2 * SHAPE.numbers_per_token  # bytes
+    assert bench.layers_for(SHAPE, 2, 64, 5 * 128 * token) == 5
+    assert bench.layers_for(SHAPE, 2, 64, 1) == 1
 
 
 def test_the_three_kinds_of_page_tables_hold_the_same_tokens() -> None:
     """So the results agree once the cache's content does not depend on where it lies."""
     backend = CpuBackend(1)
+    memory = filled_memory(2 * 128 * SHAPE.numbers_per_token)
     outs = []
     for size, scattered in ((128, False), (32, False), (32, True)):
-        case = bench.Case(SHAPE, 2, 128, 1, page_size=size, scattered=scattered)
+        case = bench.Case(SHAPE, memory, 2, 128, size, scattered=scattered)
         table = case.inputs.page_table.flatten().tolist()
         assert sorted(table) == list(range(2 * 128 // size))
         assert (table != sorted(table)) == scattered

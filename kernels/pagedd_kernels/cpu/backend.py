@@ -6,6 +6,7 @@ chunks a prompt is cut into, the pages it lies in, or the number of threads.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import torch
@@ -17,7 +18,7 @@ from pagedd_kernels.cpu.library import DTYPE_CODES, load_library
 from pagedd_kernels.cpu.rows import Rows
 from pagedd_kernels.cpu.stack import Stack
 from pagedd_kernels.cpu.threads import default_threads
-from pagedd_kernels.cpu.views import Views
+from pagedd_kernels.cpu.views import Views, describe_pages, runs_of_pages
 from pagedd_kernels.cpu.weights import Arena, Linear
 from pagedd_kernels.inputs import PagedInputs
 from pagedd_kernels.quantized import BlockQuantized
@@ -146,17 +147,17 @@ class CpuBackend:
 
     def page_copy(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
         """See ``Backend.page_copy``."""
-        assert source.is_contiguous()
-        assert target.is_contiguous()
         assert source.dtype is target.dtype
         assert source.shape[1:] == target.shape[1:]
         assert pairs.dtype is torch.int64
         pairs = pairs.contiguous()
+        runs, run_bytes = runs_of_pages(source, target)
         self._library.page_copy(
             self._handle,
-            source.data_ptr(),
-            target.data_ptr(),
-            source.stride(0) * source.element_size(),
+            ctypes.byref(describe_pages(source)),
+            ctypes.byref(describe_pages(target)),
+            runs,
+            run_bytes,
             pairs.data_ptr(),
             pairs.shape[0],
         )

@@ -16,40 +16,21 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from pagedd_kernels.cpu.backend import CpuBackend
-from pagedd_kernels.cpu.library import load_library
+from pagedd_kernels.cpu.bench_case import DTYPE, Case, Shape, filled_memory, fresh_memory
 from pagedd_kernels.cpu.threads import default_threads
-from pagedd_kernels.cpu.weights import HUGE_PAGE
-from pagedd_kernels.inputs import PagedInputs
 
 PAGE_SIZES = (32, 64)  # the default on a CPU, and the next one
-TOTAL_BYTES = 256 << 20  # of keys and values in a case, about: more than the caches near the cores
-MAX_LAYERS = 32
-
-
-class Shape(NamedTuple):
-    """Attention of one model: query heads, key heads, their size."""
-
-    name: str
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-    def bytes_per_token(self, dtype: torch.dtype) -> int:
-        """Of keys and values in one layer."""
-        return 2 * self.kv_heads * self.head_dim * dtype.itemsize
+TOTAL_BYTES = 1 << 30  # of keys and values in a case, about: more than any cache of a processor
 
 
 SHAPES = (Shape("smollm2-135m", 9, 3, 64), Shape("qwen3-0.6b", 16, 8, 128))
@@ -98,57 +79,11 @@ class PagedResult:
         return self.scattered_ms / self.in_order_ms - 1
 
 
-class Case:
-    """One decode row for each of ``sequences`` over a cache of random keys and values."""
-
-    def __init__(
-        self,
-        shape: Shape,
-        sequences: int,
-        tokens: int,
-        layers: int,
-        *,
-        page_size: int,
-        scattered: bool,
-        dtype: torch.dtype = torch.bfloat16,
-    ) -> None:
-        assert tokens % page_size == 0
-        generator = torch.Generator().manual_seed(0)
-        each = tokens // page_size
-        count = sequences * each
-        self.layers = layers
-        self.cache = _fresh((count, layers, 2, shape.kv_heads, page_size, shape.head_dim), dtype)
-        block = torch.randn(1 << 16, generator=generator).to(dtype)
-        flat = self.cache.view(-1)
-        for begin in range(0, flat.numel(), block.numel()):
-            part = flat[begin : begin + block.numel()]
-            part.copy_(block[: part.numel()])
-        self.q = torch.randn(sequences, shape.heads, shape.head_dim, generator=generator).to(dtype)
-        pages = torch.randperm(count, generator=generator) if scattered else torch.arange(count)
-        self.scale = shape.head_dim**-0.5
-        ends = torch.full((sequences,), tokens, dtype=torch.int32)
-        self.inputs = PagedInputs(
-            positions=ends.long() - 1,
-            slots=torch.full((sequences,), -1, dtype=torch.int64),
-            cu_seqlens=torch.arange(sequences + 1, dtype=torch.int32),
-            seq_lens=ends,
-            page_table=pages.to(torch.int32).view(sequences, each),
-            num_decode=sequences,
-            max_query_len=1,
-            max_seq_len=tokens,
-        )
-
-    def attend(self, backend: CpuBackend) -> None:
-        """All layers once."""
-        for layer in range(self.layers):
-            backend.paged_attention(self.q, self.cache, layer, self.inputs, scale=self.scale)
-
-
 class Reader:
     """Reads memory and nothing else: the C library's search for a byte that is not there."""
 
     def __init__(self, size: int, threads: int) -> None:
-        self._memory = _fresh((size,), torch.uint8).fill_(1)
+        self._memory = fresh_memory(size).fill_(1)
         self._pool = ThreadPoolExecutor(threads)
         self._find = ctypes.CDLL(None).memchr
         self._find.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
@@ -165,20 +100,6 @@ class Reader:
         self._pool.shutdown()
 
 
-def _fresh(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory that was never used, as an engine's cache: in huge pages where the system has them.
-
-    It begins at a page's border, as mapped memory does: tiles of 4 KB would else lie in two pages.
-    """
-    numbers = math.prod(shape)
-    memory = torch.empty(numbers * dtype.itemsize + HUGE_PAGE, dtype=torch.uint8)
-    library = load_library()
-    assert not isinstance(library, str)
-    library.huge_pages(memory.data_ptr(), memory.nbytes)
-    begin = -memory.data_ptr() % HUGE_PAGE
-    return memory[begin : begin + numbers * dtype.itemsize].view(dtype).view(shape)
-
-
 def in_turns(runs: Sequence[Callable[[], None]], rounds: int) -> list[float]:
     """The median seconds of each of ``runs``, one after another, round by round."""
     times: list[list[float]] = [[] for _ in runs]
@@ -191,18 +112,19 @@ def in_turns(runs: Sequence[Callable[[], None]], rounds: int) -> list[float]:
     return [median(taken) for taken in times]
 
 
-def layers_for(shape: Shape, sequences: int, tokens: int, total: int, dtype: torch.dtype) -> int:
+def layers_for(shape: Shape, sequences: int, tokens: int, total: int) -> int:
     """So many that a case has about ``total`` bytes of keys and values."""
-    size = sequences * tokens * shape.bytes_per_token(dtype)
-    return min(max(total // size, 1), MAX_LAYERS)
+    size = sequences * tokens * shape.numbers_per_token * DTYPE.itemsize
+    return max(total // size, 1)
 
 
 def measure_read(
     backend: CpuBackend, shape: Shape, sequences: int, tokens: int, rounds: int, total: int
 ) -> ReadResult:
     """Decode attention over scattered pages, beside a read of as many bytes."""
-    layers = layers_for(shape, sequences, tokens, total, torch.bfloat16)
-    case = Case(shape, sequences, tokens, layers, page_size=PAGE_SIZES[0], scattered=True)
+    layers = layers_for(shape, sequences, tokens, total)
+    memory = filled_memory(layers * sequences * tokens * shape.numbers_per_token)
+    case = Case(shape, memory, sequences, tokens, PAGE_SIZES[0], scattered=True)
     reader = Reader(case.cache.nbytes, backend.threads)
     attended, read = in_turns([lambda: case.attend(backend), reader.read], rounds)
     reader.close()
@@ -219,10 +141,13 @@ def measure_paged(
     rounds: int,
     total: int,
 ) -> PagedResult:
-    """The same attention over one page a sequence, pages in order, and pages in any order."""
-    layers = layers_for(shape, sequences, tokens, total, torch.bfloat16)
+    """The same attention over one page a sequence, pages in order, and pages in any order: all of
+    the same memory, for one piece of memory may be quicker than the next.
+    """
+    layers = layers_for(shape, sequences, tokens, total)
+    memory = filled_memory(layers * sequences * tokens * shape.numbers_per_token)
     cases = [
-        Case(shape, sequences, tokens, layers, page_size=size, scattered=scattered)
+        Case(shape, memory, sequences, tokens, size, scattered=scattered)
         for size, scattered in ((tokens, False), (page_size, False), (page_size, True))
     ]
     runs = [lambda case=case: case.attend(backend) for case in cases]

@@ -52,11 +52,22 @@ class CacheStruct(ctypes.Structure):
 
     _fields_: ClassVar[Fields] = [
         ("data", c_void_p),
-        ("layers", c_int64),
+        ("page_stride", c_int64),
+        ("layer_stride", c_int64),
         ("kv_heads", c_int64),
         ("page_size", c_int64),
         ("head_dim", c_int64),
         ("dtype", c_int32),
+    ]
+
+
+class PagesStruct(ctypes.Structure):
+    """``struct Pages`` of page_copy.h."""
+
+    _fields_: ClassVar[Fields] = [
+        ("data", c_void_p),
+        ("page_stride", c_int64),
+        ("run_stride", c_int64),
     ]
 
 
@@ -127,7 +138,7 @@ SIGNATURES: Mapping[str, tuple[type | None, tuple[type, ...]]] = {
     "kv_write": (None, (P, P, P, P, I64, I64, I64, P, I64, P, P, F32)),
     "attention": (None, (P, P, P, P, I64, I64, I64, F32, I64, P)),
     "stack": (None, (P, P, P, P, P, I64, P, I64, P, P)),
-    "page_copy": (None, (P, P, P, I64, P, I64)),
+    "page_copy": (None, (P, P, P, I64, I64, P, I64)),
     "argmax": (None, (P, P, I64, I64, I64, P)),
     "draw": (None, (P, P, I64, I64, I64, P, P, P)),
 }

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from pagedd_kernels.cpu.library import DTYPE_CODES, BatchStruct, CacheStruct, Library
+from pagedd_kernels.cpu.library import (
+    DTYPE_CODES,
+    BatchStruct,
+    CacheStruct,
+    Library,
+    PagesStruct,
+)
 from pagedd_kernels.inputs import PagedInputs
 
 
@@ -39,6 +47,11 @@ class Views:
             self._library.huge_pages(cache.data_ptr(), cache.nbytes)
 
 
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a tensor without gaps, in numbers."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
 def _describe_batch(batch: BatchStruct, inputs: PagedInputs) -> None:
     assert inputs.slots.dtype is torch.int64
     assert inputs.slots.is_contiguous()
@@ -58,8 +71,28 @@ def _describe_batch(batch: BatchStruct, inputs: PagedInputs) -> None:
 
 
 def _describe_cache(struct: CacheStruct, cache: Tensor) -> None:
-    assert cache.is_contiguous()
+    pages, layers, *block = cache.stride()
+    assert tuple(block) == dense_strides(cache.shape[2:])
     struct.data = cache.data_ptr()
-    struct.layers = cache.shape[1]
+    struct.page_stride, struct.layer_stride = pages, layers
     struct.kv_heads, struct.page_size, struct.head_dim = cache.shape[3:]
     struct.dtype = DTYPE_CODES[cache.dtype]
+
+
+def describe_pages(cache: Tensor) -> PagesStruct:
+    """``cache`` [pages, layers, …], or pages [pages, …] in one piece each; strides in bytes."""
+    page, run = cache.stride(0), cache.stride(1)
+    size = cache.element_size()
+    return PagesStruct(cache.data_ptr(), page * size, run * size)
+
+
+def runs_of_pages(*caches: Tensor) -> tuple[int, int]:
+    """How many runs of memory a page is cut into so that it has them in each of ``caches``, of one
+    shape, and bytes of a run: a page where it lies in one piece in all, else a layer's part of it.
+    """
+    shape = caches[0].shape[1:]
+    size = caches[0].element_size()
+    if all(cache.stride()[1:] == dense_strides(shape) for cache in caches):
+        return 1, math.prod(shape) * size
+    assert all(cache.stride()[2:] == dense_strides(shape[1:]) for cache in caches)
+    return shape[0], math.prod(shape[1:]) * size

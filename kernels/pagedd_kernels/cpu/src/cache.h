@@ -7,16 +7,17 @@
 
 namespace pagedd {
 
-// [pages][layers][2][kv_heads][page_size][head_dim]
+// [pages][layers][2][kv_heads][page_size][head_dim], dense but for pages and layers: those lie apart
+// by their strides, in numbers.
 struct Cache {
   void* data;
-  int64_t layers, kv_heads, page_size, head_dim;
+  int64_t page_stride, layer_stride, kv_heads, page_size, head_dim;
   int32_t dtype;
 
-  int64_t page_numbers() const { return layers * 2 * kv_heads * page_size * head_dim; }
   // Numbers before slot 0 of a page's head; which: 0 keys, 1 values.
   int64_t at(int64_t page, int64_t layer, int64_t which, int64_t head) const {
-    return (((page * layers + layer) * 2 + which) * kv_heads + head) * page_size * head_dim;
+    return page * page_stride + layer * layer_stride +
+           (which * kv_heads + head) * page_size * head_dim;
   }
 };
 

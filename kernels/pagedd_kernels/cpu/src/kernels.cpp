@@ -198,11 +198,10 @@ void pagedd_stack(Engine* engine, const Stack* stack, const Cache* cache, const 
   });
 }
 
-void pagedd_page_copy(Engine* engine, const void* source, void* target, int64_t page_bytes,
-                      const int64_t* pairs, int64_t count) {
+void pagedd_page_copy(Engine* engine, const Pages* source, const Pages* target, int64_t runs,
+                      int64_t run_bytes, const int64_t* pairs, int64_t count) {
   const Lock lock(engine->calls);
-  page_copy(engine->pool, static_cast<const char*>(source), static_cast<char*>(target), page_bytes,
-            pairs, count);
+  page_copy(engine->pool, *source, *target, runs, run_bytes, pairs, count);
 }
 
 void pagedd_argmax(Engine* engine, const float* x, int64_t stride, int64_t rows, int64_t n,
