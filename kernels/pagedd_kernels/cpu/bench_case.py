@@ -77,7 +77,7 @@ def filled_memory(numbers: int) -> Tensor:
     """So many random numbers of DTYPE."""
     memory = fresh_memory(numbers * DTYPE.itemsize).view(DTYPE)
     block = torch.randn(1 << 16, generator=torch.Generator().manual_seed(0)).to(DTYPE)
-    for part in memory.split(block.numel()):
+    for part in torch.split(memory, block.numel()):
         part.copy_(block[: part.numel()])
     return memory
 
