@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
 import torch
 
 from pagedd_kernels.cpu import bench
@@ -56,3 +60,17 @@ def test_the_figures_are_printed_and_written() -> None:
     assert f"{read.share:.0%}" in lines[1]
     assert f"{paged.overhead:.1%}" in lines[-1]
     assert f"{paged.overhead_of_order:.1%}" in lines[-1]
+
+
+def test_the_command_measures_the_page_sizes_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "figures.json"
+    arguments = ["--rounds", "1", "--mib", "1", "--page-size", "16", "--page-size", "64"]
+    assert bench.main([*arguments, "--json", str(file)]) == 0
+    assert "page tables" in capsys.readouterr().out
+    figures = json.loads(file.read_text())
+    assert {case["page_size"] for case in figures["paged"]} == {16, 64}
+    assert len(figures["read"]) == len(bench.SHAPES) * len(bench.READ_CASES)
+    with pytest.raises(SystemExit):
+        bench.main(["--page-size", "48"])

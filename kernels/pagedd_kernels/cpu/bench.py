@@ -29,7 +29,7 @@ from pagedd_kernels.cpu.backend import CpuBackend
 from pagedd_kernels.cpu.bench_case import DTYPE, Case, Shape, filled_memory, fresh_memory
 from pagedd_kernels.cpu.threads import default_threads
 
-PAGE_SIZES = (32, 64)  # the default on a CPU, and the next one
+PAGE_SIZE = 32  # the default on a CPU
 TOTAL_BYTES = 1 << 30  # of keys and values in a case, about: more than any cache of a processor
 
 
@@ -124,7 +124,7 @@ def measure_read(
     """Decode attention over scattered pages, beside a read of as many bytes."""
     layers = layers_for(shape, sequences, tokens, total)
     memory = filled_memory(layers * sequences * tokens * shape.numbers_per_token)
-    case = Case(shape, memory, sequences, tokens, PAGE_SIZES[0], scattered=True)
+    case = Case(shape, memory, sequences, tokens, PAGE_SIZE, scattered=True)
     reader = Reader(case.cache.nbytes, backend.threads)
     attended, read = in_turns([lambda: case.attend(backend), reader.read], rounds)
     reader.close()
@@ -182,6 +182,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pagedd_kernels.cpu.bench")
     parser.add_argument("--threads", type=int, help="default: one for each core")
     parser.add_argument("--rounds", type=int, default=15, help="of each measurement (default: 15)")
+    parser.add_argument(
+        "--page-size",
+        type=int,
+        action="append",
+        choices=[1 << i for i in range(10)],
+        help=f"repeatable (default: {PAGE_SIZE})",
+    )
     parser.add_argument("--mib", type=int, default=TOTAL_BYTES >> 20, help="keys and values a case")
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
     args = parser.parse_args(argv)
@@ -201,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     pages = [
         measure_paged(backend, shape, *case, page_size, args.rounds, total)
         for shape in SHAPES
-        for page_size in PAGE_SIZES
+        for page_size in args.page_size or [PAGE_SIZE]
         for case in PAGED_CASES
     ]
     print("\n".join(table(reads, pages)))
