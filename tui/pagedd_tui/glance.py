@@ -9,7 +9,7 @@ from rich.style import Style
 from pagedd.protocol import CACHED, FREE, SHARED, Record, SequenceRow
 from pagedd_tui import tones
 from pagedd_tui.columns import name_of
-from pagedd_tui.holders import holders
+from pagedd_tui.holders import Holder, holders
 from pagedd_tui.model import Model
 from pagedd_tui.plain import Line, clip, fold, line, pad, plain
 
@@ -26,9 +26,11 @@ def glance_lines(
     height: int,
 ) -> list[Line]:
     """At most ``height`` lines; ``reason``: why ``next_row`` waits, if that is known."""
+    found = holders(model)  # of a large cache this takes milliseconds
+    told_next = why_next(model, next_row, reason, found)
     answers = [
-        ("most pages", most_pages(model), tones.TEXT),
-        (f"{mark} next", why_next(model, next_row, reason), tones.WARN if next_row else tones.TEXT),
+        ("most pages", most_pages(model, found), tones.TEXT),
+        (f"{mark} next", told_next, tones.WARN if next_row else tones.TEXT),
         ("sharing", sharing(model), tones.TEXT),
     ]
     spare = max(height - len(answers), 0)
@@ -51,9 +53,9 @@ def _folded(text: str, room: int, spare: int) -> list[str]:
     return [*folded[:spare], clip(f"{rest} {text[len(rest) :]}", room)]
 
 
-def most_pages(model: Model) -> str:
-    """Which request holds the most pages of the device."""
-    found = holders(model)
+def most_pages(model: Model, found: Sequence[Holder] | None = None) -> str:
+    """Which request holds the most pages of the device; ``found``: ``holders(model)``, if known."""
+    found = holders(model) if found is None else found
     if not found:
         return "no request holds a page of the device"
     first, *others = found
@@ -68,8 +70,13 @@ def most_pages(model: Model) -> str:
     )
 
 
-def why_next(model: Model, row: SequenceRow | None, reason: Record | None) -> str:
-    """Why the first of those that wait does.
+def why_next(
+    model: Model,
+    row: SequenceRow | None,
+    reason: Record | None,
+    found: Sequence[Holder] | None = None,
+) -> str:
+    """Why the first of those that wait does; ``found``: ``holders(model)``, if known.
 
     What it needs is known from the last answer of the daemon; what there is, and who has it, is
     that of the picture, so that the sentence and the maps say the same.
@@ -84,10 +91,11 @@ def why_next(model: Model, row: SequenceRow | None, reason: Record | None) -> st
         return plain(reason.text, 400)
     spare = headroom if isinstance(headroom, int) else 0
     free, cached = model.pages.counts[FREE], model.pages.counts[CACHED]
+    most = holders(model) if found is None else found
     kept = f", and {spare} more are to stay available" if spare else ""
     return (
         f"{who} waits for pages: it needs {needed - spare}{kept}; {free + cached} are available "
-        f"({free} free, {cached} cached). Most are held by {_holders(model)}"
+        f"({free} free, {cached} cached). Most are held by {_named(most)}"
     )
 
 
@@ -110,10 +118,9 @@ def reason_of(records: Sequence[Record], handle: int, index: object) -> Record |
     return found[-1] if found else None
 
 
-def _holders(model: Model) -> str:
-    """Those that hold the most pages of the device, and how many."""
-    most = holders(model)[:_MOST]
-    return ", ".join(f"{each.name(24)} ({each.pages})" for each in most) or "nobody"
+def _named(most: Sequence[Holder]) -> str:
+    """The first of them, and how many pages each holds."""
+    return ", ".join(f"{each.name(24)} ({each.pages})" for each in most[:_MOST]) or "nobody"
 
 
 def _answer(label: str, folded: list[str], style: Style) -> list[Line]:
