@@ -70,7 +70,8 @@ def test_a_daemon_that_is_short_of_slots_says_why(home: Path) -> None:
             events = stack.enter_context(followed(env))
             first, second, urgent = (
                 stack.enter_context(answering(env, events, *flags))
-                for flags in ((), ("--max-tokens=4",), ("--max-tokens=4", "--priority=5"))
+                # the last is long enough to be asked about once it has its turn
+                for flags in ((), ("--max-tokens=4",), ("--max-tokens=2000", "--priority=5"))
             )
             _check_reasons(env)
             done = run("reprioritize", "3", "-1", env=env)
