@@ -22,7 +22,8 @@ class Attention {
       : call_(call), cache_(cache), batch_(batch), d_(cache.head_dim),
         group_(call.heads / cache.kv_heads), padded_(round_up(d_, PANEL)),
         inner_(round_up(d_, KeyPanel<T>::PER_VECTOR)) {
-    const int64_t most = std::max<int64_t>(1, 4096 / padded_);  // sums of 16 KB stay in L1
+    // many rows share a gathered tile; their sums, 48 KB, need not stay in L1
+    const int64_t most = std::max<int64_t>(1, 12288 / padded_);
     block_rows_ = std::max<int64_t>(1, most / group_);
   }
 

@@ -64,26 +64,51 @@ void rescale(const Softmax<Weight>& s, float maximum) {
   for (int64_t i = 0; i < s.padded; i += W) store(s.values + i, load(s.values + i) * factor);
 }
 
+// 2^x for x <= 0, as exact as Weight can tell.
+template <class Weight>
+vf weight_of(vf x) {
+  if constexpr (sizeof(Weight) == 4) {
+    return exp2(x);
+  } else {
+    return exp2_roughly(x);
+  }
+}
+
+// Scaled scores x [TILE] → weights 2^(x - maximum), and their sums; `top`: the largest x by lane.
+template <class Weight>
+[[gnu::always_inline]] inline void weigh_scores(const Softmax<Weight>& s, const vf* x, vf top) {
+  if (any_greater(top, set1(*s.maximum))) rescale(s, hmax(top));
+  vf sum = load(s.sums);
+  const vf maximum = set1(*s.maximum);
+#pragma GCC unroll 8
+  for (int v = 0; v < TILE / W; ++v) {
+    store(s.weights + v * W, weight_of<Weight>(x[v] - maximum));
+    sum = sum + load(s.weights + v * W);  // as they are stored
+  }
+  store(s.sums, sum);
+}
+
 // Scores of the keys in range → weights 2^(score * scale - maximum), the others 0; the sums so far
 // are rescaled.
 template <class Weight>
 void soften(const Softmax<Weight>& s, float scale, Range range) {
   const vf none = set1(-std::numeric_limits<float>::infinity());
   vf x[TILE / W], top = none;
+  if (range.lo == 0 && range.hi == TILE) {
+#pragma GCC unroll 8
+    for (int v = 0; v < TILE / W; ++v) {
+      x[v] = load(s.scores + v * W) * set1(scale);
+      top = larger(x[v], top);
+    }
+    return weigh_scores(s, x, top);
+  }
   for (int v = 0; v < TILE / W; ++v) {
     const int lo = std::min(std::max(range.lo - v * W, 0), W);
     const int hi = std::min(std::max(range.hi - v * W, 0), W);
     x[v] = lo >= hi ? none : keep(load(s.scores + v * W) * set1(scale), none, lo, hi);
     top = larger(x[v], top);
   }
-  if (any_greater(top, set1(*s.maximum))) rescale(s, hmax(top));
-  vf sum = load(s.sums);
-  const vf maximum = set1(*s.maximum);
-  for (int v = 0; v < TILE / W; ++v) {
-    store(s.weights + v * W, exp2(x[v] - maximum));
-    sum = sum + load(s.weights + v * W);  // as they are stored
-  }
-  store(s.sums, sum);
+  weigh_scores(s, x, top);
 }
 
 }  // namespace pagedd
