@@ -63,38 +63,64 @@ inline vf of_columns(const S* values, int kind) {
   }
 }
 
+// How many vectors of numbers with columns of their own there are, each with its own scales.
+template <class T>
+constexpr int KINDS = 2 * Product<T>::PER_STEP;
+
+// A block's scales, then its offsets: KINDS vectors of each.
 template <class T, int BITS, class S>
-void unpack_block(const char* from, T* to) {
-  constexpr int KINDS = 2 * Product<T>::PER_STEP, PER_WORD = 32 / BITS;
-  const auto* words = reinterpret_cast<const uint32_t*>(from);
-  const auto* scales = reinterpret_cast<const S*>(from + QUANT_BLOCK * PANEL * BITS / 8);
-  vf scale[KINDS], offset[KINDS];
+[[gnu::always_inline]] inline void read_scales(const char* block, vf (&scales)[2 * KINDS<T>]) {
+  const auto* from = reinterpret_cast<const S*>(block + QUANT_BLOCK * PANEL * BITS / 8);
 #pragma GCC unroll 4
-  for (int i = 0; i < KINDS; ++i) {
-    scale[i] = of_columns<T>(scales, i);
-    offset[i] = of_columns<T>(scales + PANEL, i);
-  }
-  for (int64_t v = 0; v < QUANT_GROUPS / PER_WORD; ++v) {
-    const Codes<BITS> codes(words + v * W);
-#pragma GCC unroll 8
-    for (int j = 0; j < PER_WORD; j += 2) {
-      const vf a = fma(codes.get(j), scale[j % KINDS], offset[j % KINDS]);
-      const vf b = fma(codes.get(j + 1), scale[(j + 1) % KINDS], offset[(j + 1) % KINDS]);
-      store_two(to + (v * PER_WORD + j) * W, a, b);
-    }
+  for (int i = 0; i < KINDS<T>; ++i) {
+    scales[i] = of_columns<T>(from, i);
+    scales[KINDS<T> + i] = of_columns<T>(from + PANEL, i);
   }
 }
 
-template <class T>
-using Unpack = void (*)(const char*, T*);
-
-// Makes a block of a panel dense: [QUANT_BLOCK / PER_STEP][PANEL][PER_STEP] numbers.
-template <class T>
-Unpack<T> unpack_of(BlockForm form) {
-  if (form.scale_dtype == F16) {
-    return form.bits == 4 ? unpack_block<T, 4, f16> : unpack_block<T, 8, f16>;
+// One vector of words made dense: 32 / BITS vectors of numbers. scale(i): vector i of read_scales().
+template <class T, int BITS, class Scale>
+[[gnu::always_inline]] inline void unpack_words(const char* words, const Scale& scale, T* to) {
+  const Codes<BITS> codes(reinterpret_cast<const uint32_t*>(words));
+#pragma GCC unroll 8
+  for (int j = 0; j < 32 / BITS; j += 2) {
+    const int a = j % KINDS<T>, b = (j + 1) % KINDS<T>;
+    store_two(to + j * W, fma(codes.get(j), scale(a), scale(KINDS<T> + a)),
+              fma(codes.get(j + 1), scale(b), scale(KINDS<T> + b)));
   }
-  return form.bits == 4 ? unpack_block<T, 4, float> : unpack_block<T, 8, float>;
+}
+
+// Two ways to make a block dense, [QUANT_BLOCK / PER_STEP][PANEL][PER_STEP] numbers: at once, its
+// scales in registers; or with the scales written down first, vector by vector of its words.
+template <class T, int BITS>
+struct Unpacker {
+  static constexpr int64_t WORDS = QUANT_GROUPS * BITS / 32;  // vectors of words
+  static constexpr int64_t WORD_BYTES = W * 4, NUMBERS = 32 / BITS * W;  // of a vector
+  void (*block)(const char* block, T* to);
+  void (*scales)(const char* block, float* to);
+};
+
+template <class T, int BITS, class S>
+constexpr Unpacker<T, BITS> unpacker() {
+  using U = Unpacker<T, BITS>;
+  return {[](const char* block, T* to) {
+            vf scales[2 * KINDS<T>];
+            read_scales<T, BITS, S>(block, scales);
+            for (int64_t v = 0; v < U::WORDS; ++v) {
+              unpack_words<T, BITS>(block + v * U::WORD_BYTES, [&](int i) { return scales[i]; },
+                                    to + v * U::NUMBERS);
+            }
+          },
+          [](const char* block, float* to) {
+            vf scales[2 * KINDS<T>];
+            read_scales<T, BITS, S>(block, scales);
+            for (int i = 0; i < 2 * KINDS<T>; ++i) store(to + i * W, scales[i]);
+          }};
+}
+
+template <class T, int BITS>
+Unpacker<T, BITS> unpacker_of(BlockForm form) {
+  return form.scale_dtype == F16 ? unpacker<T, BITS, f16>() : unpacker<T, BITS, float>();
 }
 
 }  // namespace pagedd

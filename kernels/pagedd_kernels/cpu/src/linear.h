@@ -73,6 +73,7 @@ class RowsByPanel {
  public:
   using A = typename P::A;
   using B = typename P::B;
+  static constexpr int64_t CHUNK_BYTES = 384 << 10;
   static int64_t sums(int64_t rows) { return rows * PANEL; }
 
   explicit RowsByPanel(int64_t rows) : rows_(rows) {}
@@ -83,9 +84,9 @@ class RowsByPanel {
   // for few rows, or in L2.
   static int64_t depth(bool packed, int64_t rows) { return packed && rows <= 32 ? 256 : 4096; }
 
-  template <class F>
-  void multiply(const A* x, int64_t ldx, const B* b, int64_t steps, float* c, bool fresh,
-                Preparation<B>&, F&& done) const {
+  template <class Next, class F>
+  void multiply(const A* x, int64_t ldx, const B* b, int64_t steps, float* c, bool fresh, Next&,
+                F&& done) const {
     row_blocks(rows_, MAX_ROWS, [&](int64_t first, int rows) {
       const Streamed<B> from(b, P::PER_STEP * PANEL);
       float* sums = c + first * PANEL;
@@ -101,6 +102,8 @@ class RowsByPanel {
 #ifdef PAGEDD_TILES
 class RowsByTiles {
  public:
+  // Processors with the unit have an L2 of 2 MB.
+  static constexpr int64_t CHUNK_BYTES = 1 << 20;
   static int64_t sums(int64_t rows) { return (rows + 2 * TILE_ROWS) * PANEL; }
 
   // Blocks are of one height, so that the unit is set up once: the last may overlap the one before.
@@ -112,9 +115,9 @@ class RowsByTiles {
 
   static int64_t depth(bool, int64_t) { return 320; }  // a part and rows of x stay in L1
 
-  template <class F>
+  template <class Next, class F>
   void multiply(const bf16* x, int64_t ldx, const bf16* b, int64_t steps, float* c, bool fresh,
-                Preparation<bf16>& next, F&& done) const {
+                Next& next, F&& done) const {
     next.pace(blocks_ * ceil_div(steps, TILE_DEPTH / 2));
     for (int64_t i = 0; i < blocks_; ++i) {
       const int64_t first = std::min(i * height_, rows_ - height_);
@@ -133,27 +136,29 @@ class RowsByTiles {
 
 // Rows of x times the panels whose turns are [first, last); the output begins at `row`. `memory`
 // has room for `sums` numbers for each panel that goes together with others, then for two parts.
-template <class P, class Rows, class Ending>
+template <class P, int BITS, class Rows, class Ending>
 void panels_rows(const Linear& w, int64_t first, int64_t last, int64_t depth, const Rows& rows,
                  const typename P::A* x, int64_t ldx, int64_t row, const Ending& ending,
                  float* memory, int64_t sums) {
   using B = typename P::B;
   Parts<B, Ending> parts(w, first, last, depth, ending);
   B* const buffer = reinterpret_cast<B*>(memory + Ending::TOGETHER * sums);
-  B* const buffers[2] = {buffer, buffer + (w.form.bits ? parts.depth() * PANEL : 0)};
-  Preparation<B> now(w, parts.part(), buffers[0]);
-  if (w.form.bits) now.finish();
+  B* const buffers[2] = {buffer, buffer + (BITS ? parts.depth() * PANEL : 0)};
+  alignas(64) float scales[2 * KINDS<B> * W];
+  using Ready = Preparation<B, BITS>;
+  Ready now(w, parts.part(), buffers[0], scales);
+  now.finish();
   for (int other = 1; !parts.done(); other = 1 - other) {
     const Part part = parts.part();
     parts.advance();
-    Preparation<B> next;
-    if (!parts.done()) next = Preparation<B>(w, parts.part(), buffers[other]);
+    Ready next;
+    if (!parts.done()) next = Ready(w, parts.part(), buffers[other], scales);
     const auto done = [&](int64_t begin, int count, const float* c) {
       if (part.ends_panel) ending(part.turn, row + begin, count, c, sums);
     };
     rows.multiply(x + part.begin, ldx, now.numbers(), (part.end - part.begin) / P::PER_STEP,
                   memory + part.turn % Ending::TOGETHER * sums, part.begin == 0, next, done);
-    if (w.form.bits) next.finish();
+    next.finish();
     now = next;
   }
 }
@@ -169,22 +174,30 @@ void some_panels(Scratch& scratch, const Linear& w, int64_t first, int64_t last,
   const int64_t buffers = w.form.bits ? 2 * std::min(depth, w.k) * PANEL : 0;
   char* memory = scratch.get(static_cast<size_t>(Ending::TOGETHER * sums) * sizeof(float) +
                              static_cast<size_t>(buffers) * sizeof(B));
-  panels_rows<P>(w, first, last, depth, Rows(count), x, ldx, begin, ending,
-                 reinterpret_cast<float*>(memory), sums);
+  const auto with_bits = [&](auto bits) {
+    panels_rows<P, bits()>(w, first, last, depth, Rows(count), x, ldx, begin, ending,
+                           reinterpret_cast<float*>(memory), sums);
+  };
+  if (w.form.bits == 4) return with_bits(std::integral_constant<int, 4>{});
+  if (w.form.bits == 8) return with_bits(std::integral_constant<int, 8>{});
+  with_bits(std::integral_constant<int, 0>{});
 }
 
 template <class P, class Rows, class Ending>
 void linear_by(Pool& pool, const Linear& w, const typename P::A* x, int64_t ldx,
                const Ending& ending, int64_t rows) {
-  // chunks of rows that stay in L2 while the panels pass by
-  const int64_t fit = (384 << 10) / (w.k * static_cast<int64_t>(sizeof(*x)));
+  // chunks of rows that stay in cache while the panels pass by
+  const int64_t fit = Rows::CHUNK_BYTES / (w.k * static_cast<int64_t>(sizeof(*x)));
   const int64_t chunks = ceil_div(rows, std::max<int64_t>(fit, 96));
   const int64_t units = ceil_div(w.n, PANEL * Ending::TOGETHER);
   const int64_t pieces = std::min<int64_t>(units, 2 * pool.threads());
   pool.run(chunks * pieces, [&](int64_t index, int worker) {
     const int64_t chunk = index / pieces, piece = index % pieces;
     const int64_t begin = rows * chunk / chunks, count = rows * (chunk + 1) / chunks - begin;
-    const int64_t first = units * piece / pieces, last = units * (piece + 1) / pieces;
+    // the larger pieces first, so that threads that take turns have the same to do
+    const int64_t size = units / pieces, larger = units % pieces;
+    const int64_t first = piece * size + std::min(piece, larger);
+    const int64_t last = first + size + (piece < larger ? 1 : 0);
     some_panels<P, Rows>(pool.scratch(worker), w, Ending::TOGETHER * first,
                          Ending::TOGETHER * last, x + begin * ldx, ldx, begin, count, ending);
   });

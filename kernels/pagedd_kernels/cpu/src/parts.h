@@ -1,6 +1,8 @@
 // Parts of packed weights, one after another, each made ready while the one before is in use.
 #pragma once
 
+#include <type_traits>
+
 #include "blocks.h"
 
 namespace pagedd {
@@ -57,69 +59,144 @@ class Parts {
   int64_t turn_, begin_ = 0;
 };
 
-// Makes a part ready, a little at each step: unpacks it, or asks for it if it is dense already.
+// Where a part's weights lie.
 template <class T>
-class Preparation {
+const char* address(const Linear& w, const Part& part) {
+  const auto* panels = static_cast<const char*>(w.panels);
+  if (w.form.bits) {
+    return panels + (part.panel * w.k + part.begin) / QUANT_BLOCK * w.form.bytes();
+  }
+  const int64_t row = PANEL * static_cast<int64_t>(sizeof(T));
+  return panels + (part.panel * padded_inputs<T>(w.k) + part.begin) * row;
+}
+
+// How much of some work is due at each of so many steps.
+class Pace {
  public:
-  // Nothing to do.
-  Preparation() = default;
-
-  // `buffer`: for the part's numbers, unpacked.
-  Preparation(const Linear& w, const Part& part, T* buffer) : from_(address(w, part)), to_(buffer) {
-    numbers_ = w.form.bits ? buffer : reinterpret_cast<const T*>(from_);
-    if (!w.form.bits) {
-      stride_ = LINES;
-      left_ = ceil_div((part.end - part.begin) * PANEL * static_cast<int64_t>(sizeof(T)), LINES);
-    } else {
-      unpack_ = unpack_of<T>(w.form);
-      stride_ = w.form.bytes();
-      left_ = (part.end - part.begin) / QUANT_BLOCK;
-    }
-  }
-
-  // The part's numbers, once it is ready.
-  const T* numbers() const { return numbers_; }
-
-  // To be done in so many steps.
-  void pace(int64_t steps) { pace_ = ceil_div(left_ << 16, std::max<int64_t>(1, steps)); }
-
-  void step() {
-    for (due_ += pace_; due_ >= 1 << 16 && left_ > 0; due_ -= 1 << 16) one();
-  }
-  void finish() {
-    while (left_ > 0) one();
+  Pace() = default;
+  Pace(int64_t work, int64_t steps) : each_(ceil_div(work << 16, std::max<int64_t>(1, steps))) {}
+  int64_t each() const { return ceil_div(each_, 1 << 16); }  // at a step, at most
+  void step() { due_ += each_; }
+  // Whether so much is due; if so, it counts as done.
+  bool take(int64_t work) {
+    if (due_ < work << 16) return false;
+    due_ -= work << 16;
+    return true;
   }
 
  private:
-  static constexpr int64_t LINES = 256;    // bytes asked for at once
-  static constexpr int64_t AHEAD = 4096;  // bytes; measured best from memory, harmless in cache
+  int64_t each_ = 0, due_ = 0;  // in parts of 65536
+};
 
-  static const char* address(const Linear& w, const Part& part) {
-    const auto* panels = static_cast<const char*>(w.panels);
-    if (!w.form.bits) {
-      const int64_t row = PANEL * static_cast<int64_t>(sizeof(T));
-      return panels + (part.panel * padded_inputs<T>(w.k) + part.begin) * row;
-    }
-    return panels + (part.panel * w.k + part.begin) / QUANT_BLOCK * w.form.bytes();
+// A part that is dense already is asked for, a little at each step.
+template <class T>
+class Announcement {
+ public:
+  Announcement() = default;
+  Announcement(const Linear& w, const Part& part, T*, float*) : from_(address<T>(w, part)) {
+    numbers_ = reinterpret_cast<const T*>(from_);
+    left_ = ceil_div((part.end - part.begin) * PANEL * static_cast<int64_t>(sizeof(T)), BYTES);
   }
 
-  [[gnu::always_inline]] void one() {
-    const char* soon = unpack_ ? from_ + AHEAD : from_;
-    for (int64_t i = 0; i < stride_; i += 64) __builtin_prefetch(soon + i, 0, 2);
-    if (unpack_) {
-      unpack_(from_, to_);
-      to_ += QUANT_BLOCK * PANEL;
+  const T* numbers() const { return numbers_; }
+  void pace(int64_t steps) { pace_ = Pace(left_, steps); }
+  [[gnu::always_inline]] void step() {
+    for (pace_.step(); left_ > 0 && pace_.take(1); --left_, from_ += BYTES) {
+      for (int64_t i = 0; i < BYTES; i += 64) __builtin_prefetch(from_ + i, 0, 2);
     }
-    from_ += stride_;
-    --left_;
   }
+  void finish() {}
+
+ private:
+  static constexpr int64_t BYTES = 256;  // asked for at once
 
   const char* from_ = nullptr;
-  T* to_ = nullptr;
   const T* numbers_ = nullptr;
-  Unpack<T> unpack_ = nullptr;
-  int64_t stride_ = 0, left_ = 0;  // bytes at once, and how often
-  int64_t due_ = 0, pace_ = 0;     // in parts of 65536
+  int64_t left_ = 0;
+  Pace pace_;
 };
+
+// A part of 4 or 8 bits is unpacked, a little at each step: by vectors of words where steps are
+// many, so that the tile unit meanwhile goes on, else by blocks, which costs less in all.
+template <class T, int BITS>
+class Unpacking {
+ public:
+  Unpacking() = default;
+  // `buffer`: for the part's numbers; `scales`: for 2 KINDS vectors of a block's.
+  Unpacking(const Linear& w, const Part& part, T* buffer, float* scales)
+      : unpacker_(unpacker_of<T, BITS>(w.form)),
+        from_(address<T>(w, part)),
+        bytes_(w.form.bytes()),
+        left_((part.end - part.begin) / QUANT_BLOCK * WORDS),
+        numbers_(buffer),
+        to_(buffer),
+        scales_(scales) {}
+
+  // Once it is finished.
+  const T* numbers() const { return numbers_; }
+
+  void pace(int64_t steps) {
+    pace_ = Pace(left_, steps);
+    by_blocks_ = pace_.each() > 2;
+  }
+  [[gnu::always_inline]] void step() {
+    pace_.step();
+    if (by_blocks_) {
+      while (left_ > 0 && pace_.take(WORDS)) block();
+    } else {
+      while (left_ > 0 && pace_.take(1)) words();
+    }
+  }
+  void finish() {
+    while (word_ > 0) words();
+    while (left_ > 0) block();
+  }
+
+ private:
+  using U = Unpacker<T, BITS>;
+  static constexpr int64_t WORDS = U::WORDS;
+  static constexpr int64_t AHEAD = 4096;  // bytes; measured best from memory, harmless in cache
+
+  [[gnu::always_inline]] static void ask(const char* from, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + AHEAD + i, 0, 2);
+  }
+
+  void block() {
+    ask(from_, bytes_);
+    unpacker_.block(from_, to_);
+    from_ += bytes_;
+    to_ += QUANT_BLOCK * PANEL;
+    left_ -= WORDS;
+  }
+
+  [[gnu::always_inline]] void words() {
+    const char* words = from_ + word_ * U::WORD_BYTES;
+    if (word_ == 0) {
+      unpacker_.scales(from_, scales_);
+      ask(from_ + WORDS * U::WORD_BYTES, bytes_ - WORDS * U::WORD_BYTES);
+    }
+    ask(words, U::WORD_BYTES);
+    unpack_words<T, BITS>(words, [&](int i) { return load(scales_ + i * W); }, to_);
+    to_ += U::NUMBERS;
+    --left_;
+    if (++word_ < WORDS) return;
+    word_ = 0;
+    from_ += bytes_;
+  }
+
+  Unpacker<T, BITS> unpacker_{};
+  const char* from_ = nullptr;        // the block in work
+  int64_t bytes_ = 0, left_ = 0;      // of a block; vectors of words
+  int64_t word_ = 0;                  // the next vector of the block
+  const T* numbers_ = nullptr;
+  T* to_ = nullptr;
+  float* scales_ = nullptr;
+  Pace pace_;
+  bool by_blocks_ = false;
+};
+
+// Makes a part ready, a little at each step.
+template <class T, int BITS>
+using Preparation = std::conditional_t<BITS == 0, Announcement<T>, Unpacking<T, BITS>>;
 
 }  // namespace pagedd
