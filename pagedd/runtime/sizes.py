@@ -23,8 +23,8 @@ SWAP_LIMIT = GIB
 SWAP_SHARE = 0.25
 SWAP_POOLS = 4
 PAGE_SIZE = {"cpu": 32, "cuda": 16}
-# On the CPU a step of 384 rows takes as long as four of 32: running streams barely notice, and first
-# tokens come a fifth sooner than with 256.
+# On the CPU a step of 384 rows takes as long as four of 32: running streams barely notice, and
+# first tokens come a fifth sooner than with 256.
 BATCHED_TOKENS = {"cpu": 384, "cuda": 8192}
 
 

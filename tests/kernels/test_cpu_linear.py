@@ -121,11 +121,11 @@ def test_weights_outlive_the_backend_and_the_original() -> None:
 def test_quantised_weights_give_what_their_dense_form_gives(
     backend: CpuBackend, bits: int, scale_dtype: torch.dtype, dtype: torch.dtype
 ) -> None:
-    for n, k in ((100, 96), (32, 4128), (1, 32)):
+    for n, k in ((100, 96), (64, 1536), (32, 4128), (1, 32)):
         weight = quantized(n, k, bits, dtype, scale_dtype=scale_dtype)
-        x = operands(1, k, 70, dtype)[0]
+        x = operands(1, k, 300, dtype)[0]
         bias = torch.randn(n).to(dtype)
         packed = backend.linear(weight, bias)
         dense = backend.linear(weight.dequantize(), bias)
-        for rows in (1, 5, 16, 33, 70):
+        for rows in (1, 5, 16, 33, 70, 130, 300):  # many rows: unpacked in smaller steps
             assert torch.equal(packed(x[:rows]), dense(x[:rows]))
